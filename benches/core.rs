@@ -258,7 +258,7 @@ fn watched(c: &mut Criterion) {
             let table = Table::new([]);
             if name != "alone" {
                 let id = FilterId { conversation: 1, filter: 1 };
-                let watch = Watch(Arc::clone(&table));
+                let watch = Watch { table: Arc::clone(&table) };
                 let observer = watch.begin(id, "/r", Scope::Exchange, &policy);
                 filter.set_emitter(EventEmitter::new(id, now, observer.into_iter().collect()));
             }

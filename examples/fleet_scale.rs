@@ -20,7 +20,7 @@ use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use clap::Parser;
-use milepost::gateway::fleet::course::{Course, course};
+use milepost::gateway::fleet::course::{Course, RequestSender, course};
 use milepost::gateway::fleet::seal::{IdBinding, IdKind, Opened, Owner, Seal};
 
 /// The time until the balancer knows that a replica is ready, or is not any more.
@@ -363,7 +363,7 @@ impl World {
             let me = &self.replicas[receiver];
             let now = self.now;
             let is_down = |address| me.down.get(&address).is_some_and(|until| now < *until);
-            match course(owner, me.owner, false, is_down) {
+            match course(owner, me.owner, RequestSender::Client, is_down) {
                 Course::Here => return Found::At(receiver),
                 Course::Loop => panic!("a request of a client was passed on"),
                 Course::Elsewhere(address) => {
@@ -412,7 +412,7 @@ impl World {
         };
         self.counts.add("requests passed on");
         let is_heir = self.heirs.get(&session) == Some(&self.replicas[there].owner);
-        match course(owner, self.replicas[there].owner, true, |_| false) {
+        match course(owner, self.replicas[there].owner, RequestSender::Replica, |_| false) {
             Course::Here => Some(Found::At(there)),
             _ if is_heir => Some(Found::At(there)),
             // Another process has the address now.

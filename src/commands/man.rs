@@ -92,7 +92,10 @@ fn page(command: Command) -> (String, String) {
     if is_of_program {
         let _ = page.render_subcommands_section(&mut out);
     }
-    let _ = AfterHelp::read(&after).sections(is_of_program).to_writer(&mut out);
+    let help = AfterHelp::read(&after);
+    let sections =
+        if is_of_program { help.sections_of_program() } else { help.sections_of_command() };
+    let _ = sections.to_writer(&mut out);
     (page.get_filename(), String::from_utf8_lossy(&out).into_owned())
 }
 
@@ -125,7 +128,20 @@ impl<'a> AfterHelp<'a> {
         Self { examples: examples.lines().map(str::trim).collect(), exit, notes }
     }
 
-    fn sections(&self, is_of_program: bool) -> Roff {
+    fn sections_of_program(&self) -> Roff {
+        let mut page = self.notes_and_examples();
+        list(&mut page, "FILES", &FILES);
+        list(&mut page, "ENVIRONMENT", &ENVIRONMENT);
+        let see = "The page of each command, such as milepost-wrap(1) and milepost-serve(1)";
+        self.close(page, see)
+    }
+
+    fn sections_of_command(&self) -> Roff {
+        let see = "milepost(1), which lists files and environment variables";
+        self.close(self.notes_and_examples(), see)
+    }
+
+    fn notes_and_examples(&self) -> Roff {
         let mut page = Roff::new();
         if !self.notes.is_empty() {
             page.control("SH", ["NOTES"]).text([roman(self.notes.join(" "))]);
@@ -137,16 +153,13 @@ impl<'a> AfterHelp<'a> {
             }
             page.control("fi", []);
         }
-        if is_of_program {
-            list(&mut page, "FILES", &FILES);
-            list(&mut page, "ENVIRONMENT", &ENVIRONMENT);
-        }
+        page
+    }
+
+    /// Adds the last sections.
+    fn close(&self, mut page: Roff, see: &str) -> Roff {
         let exit = if self.exit.is_empty() { EXIT.to_owned() } else { self.exit.join(" ") };
         page.control("SH", ["EXIT STATUS"]).text([roman(exit)]);
-        let see = match is_of_program {
-            true => "The page of each command, such as milepost-wrap(1) and milepost-serve(1)",
-            false => "milepost(1), which lists files and environment variables",
-        };
         page.control("SH", ["SEE ALSO"]).text([roman(see)]);
         page
     }

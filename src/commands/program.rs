@@ -219,7 +219,7 @@ async fn serve(args: &ServeArgs) -> ExitCode {
     warn_of_writers(state.as_deref());
     let memory = DurationStore::open(state.as_deref());
     let traces = otlp::start(DownstreamTransport::Http, CollectorClient::new);
-    let folder = sites::own_folder(state.is_some()).filter(|_| !args.no_socket);
+    let folder = sites::own_folder(state.as_deref()).filter(|_| !args.no_socket);
     let code = match listen::serve(&routes, &memory, state.as_deref(), &observers, folder).await {
         Ok(code) => ExitCode::from(code),
         Err(error) => report(&error, 1),
@@ -266,24 +266,29 @@ async fn wrap_one(args: &WrapArgs) -> ExitCode {
     };
     warn_of_writers(wrapped.state_dir.as_deref());
     let memory = DurationStore::open(wrapped.state_dir.as_deref());
-    wrapped.policy.learned = memory.of(&wrapped.label, wrapped.policy.needs_durations());
+    wrapped.policy.learned = memory.of(&wrapped.label);
+    if wrapped.policy.needs_durations() {
+        memory.load(&wrapped.label, &wrapped.policy.learned);
+    }
     let (records, ending) = match wrapped.recording.as_ref().map(Recording::start).transpose() {
         Ok(begun) => begun.unzip(),
         Err(error) => return report(&RecordError(error), 2),
     };
     let traces = otlp::start(DownstreamTransport::Pipe, CollectorClient::new);
     let calls = Table::quiet(&wrapped.name);
-    let views = match call_views(args, &calls, &wrapped.name, wrapped.state_dir.is_some()).await {
+    let state = wrapped.state_dir.as_deref();
+    let views = match call_views(args, &calls, &wrapped.name, state).await {
         Ok(views) => views,
         Err(error) => return report(&PageError(error), 1),
     };
     let id = FilterId { conversation: 1, filter: 1 };
     let policy = Arc::new(wrapped.policy);
     let records = records.map(|records| Arc::new(records) as Arc<dyn ObserverFactory>);
-    let view =
-        views.as_ref().and_then(|_| Watch(calls).begin(id, &wrapped.name, Scope::Whole, &policy));
+    let view = views
+        .as_ref()
+        .and_then(|_| Watch { table: calls }.begin(id, &wrapped.name, Scope::Whole, &policy));
     let pointers = Arc::new(PointerWatch::default()) as Arc<dyn ObserverFactory>;
-    let observers = records.into_iter().chain(MessageLog::begin_if_on(false)).chain([pointers]);
+    let observers = records.into_iter().chain(MessageLog::factory_if_on()).chain([pointers]);
     let observers = observers.filter_map(|it| it.begin(id, "", Scope::Whole, &policy));
     let observers = observers.chain(view).collect();
     let emitter = EventEmitter::new(id, Instant::now(), observers);
@@ -330,9 +335,9 @@ async fn call_views(
     args: &WrapArgs,
     calls: &Arc<Table>,
     name: &str,
-    keeps_state: bool,
+    state: Option<&Path>,
 ) -> io::Result<Option<CallViews>> {
-    let folder = sites::own_folder(keeps_state).filter(|_| !args.no_socket);
+    let folder = sites::own_folder(state).filter(|_| !args.no_socket);
     if folder.is_none() && !args.page {
         return Ok(None);
     }

@@ -93,10 +93,11 @@ pub enum SiteError {
     Nothing,
 }
 
-/// Returns the directory where this process opens its socket; `None` if it keeps no state and the user has no directory
-/// for sockets.
-pub fn own_folder(keeps_state: bool) -> Option<PathBuf> {
-    let state = state_dir(None, None).filter(|_| keeps_state);
+/// Returns the directory where this process, which keeps its state in the directory `state`, opens its socket; `None`
+/// if it keeps no state and the user has no directory for sockets.
+pub fn own_folder(state: Option<&Path>) -> Option<PathBuf> {
+    // Other processes look for sockets in the usual directory, wherever this one keeps its state.
+    let state = state.and_then(|_| state_dir(None, None));
     local_socket::folder(env::var_os("XDG_RUNTIME_DIR"), state.as_deref())
 }
 

@@ -178,19 +178,19 @@ impl Proxy {
     /// Answers a request that is not an ordinary call on an unchanged route.
     async fn handle_rare(
         &self,
-        ServedRoute { mut live, removed }: ServedRoute,
+        served: ServedRoute,
         part: EndpointKind,
         parts: Parts,
-        mut body: PostedBody,
+        body: PostedBody,
         write_state: WriteState,
     ) -> Response<Body> {
-        if removed || !live.previous.is_empty() {
-            let found = Box::pin(live.find_session(removed, &parts, &part, body));
-            (live, body) = match found.await {
+        let (live, body) = match served.removed || !served.live.previous.is_empty() {
+            false => (served.live, body),
+            true => match Box::pin(served.find_session(&parts, &part, body)).await {
                 Ok(found) => found,
                 Err(refusal) => return *refusal,
-            };
-        }
+            },
+        };
         match part {
             // Boxed: a rare case must not make the future of a call larger.
             EndpointKind::WellKnown(path) => Box::pin(live.direct.well_known(parts, &path)).await,

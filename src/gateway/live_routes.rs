@@ -65,6 +65,64 @@ impl ServedRoute {
     pub fn is_removed(&self) -> bool {
         self.removed
     }
+
+    /// Finds the value of a route for a request whose session may belong to a previous server of the route, and returns
+    /// it with the request's body. Open calls of a previous server may need the request: an answer of the client, or a
+    /// stream that is resumed. No new call begins on a previous server.
+    pub(crate) async fn find_session(
+        &self,
+        parts: &Parts,
+        part: &EndpointKind,
+        body: PostedBody,
+    ) -> Result<(Arc<LiveRoute>, PostedBody), Box<Response<Body>>> {
+        let state = &self.live.state;
+        let gone = |body| Err(Box::new(refuse_unread(state, parts, body, no_route())));
+        let Some(previous) = self.find_previous(parts, part) else {
+            return if self.removed { gone(body) } else { Ok((Arc::clone(&self.live), body)) };
+        };
+        let comes_back = parts.headers.get(LAST_EVENT_ID).is_some_and(|id| !id.is_empty());
+        let (is_for_previous, body) = match parts.method {
+            Method::POST if *part == EndpointKind::Endpoint => {
+                let read = read_or_refuse(state, body, parts).await?;
+                let asks = match &read {
+                    ReadBody::Whole(bytes) => asks(Some(&Message::parse(bytes.clone()))),
+                    ReadBody::Large(_) => true,
+                };
+                (!asks, PostedBody::Read(read))
+            }
+            Method::GET => (previous.state.endpoint.is_none() || comes_back, body),
+            _ => (true, body),
+        };
+        match is_for_previous {
+            true => Ok((previous, body)),
+            false if self.removed => gone(body),
+            false => Ok((Arc::clone(&self.live), body)),
+        }
+    }
+
+    /// The value with an earlier server, or of a removed route, that has the session of a request.
+    fn find_previous(&self, parts: &Parts, part: &EndpointKind) -> Option<Arc<LiveRoute>> {
+        let (live, removed) = (&self.live, self.removed);
+        let own = removed.then(|| Arc::clone(live)).into_iter();
+        let mut all = own.chain(live.previous.iter().rev().filter_map(Weak::upgrade));
+        match part {
+            EndpointKind::Endpoint => {
+                let id = parts.headers.get(SESSION_ID)?.as_bytes();
+                if !removed && live.has_session(id) {
+                    return None;
+                }
+                all.find(|previous| previous.has_session(id))
+            }
+            EndpointKind::Messages(_) => {
+                let query = parts.uri.query()?;
+                if !removed && live.has_sse_stream(query) {
+                    return None;
+                }
+                all.find(|previous| previous.has_sse_stream(query))
+            }
+            EndpointKind::Sse | EndpointKind::WellKnown(_) => None,
+        }
+    }
 }
 
 impl fmt::Debug for ServedRoute {
@@ -99,13 +157,15 @@ pub struct Prepared {
 
 /// The old values of routes that have another server or were removed, to be retired.
 #[must_use]
-pub struct Retired(Vec<Arc<LiveRoute>>);
+pub struct Retired {
+    routes: Vec<Arc<LiveRoute>>,
+}
 
 impl Retired {
     /// Retires the servers, which get no new requests. A session of the bridge ends with its last call. A stream on
     /// which a client only listens ends with the last call of its route.
     pub fn retire(self) {
-        for live in self.0 {
+        for live in self.routes {
             let shared = Arc::clone(&live.state.shared);
             shared.retire();
             live.bridge.sessions.wake_all();
@@ -235,7 +295,7 @@ impl Proxy {
             path: live.state.route.path.clone(),
             counts: Arc::clone(&live.state.shared.counts),
         }));
-        (changes, Retired(retired))
+        (changes, Retired { routes: retired })
     }
 
     /// Returns the current value of the route, for a request that has no session yet.
@@ -424,68 +484,6 @@ impl LiveRoute {
             streams: self.state.shared.streams(),
             kept_messages,
             kept_bytes,
-        }
-    }
-
-    /// Finds the value of a route whose server has the session of a request, and returns it with the request's body. It
-    /// may be a previous server, whose open calls may need the request: an answer of the client, or a resumed stream.
-    /// No new call begins on a previous server.
-    pub(crate) async fn find_session(
-        self: &Arc<Self>,
-        removed: bool,
-        parts: &Parts,
-        part: &EndpointKind,
-        body: PostedBody,
-    ) -> Result<(Arc<Self>, PostedBody), Box<Response<Body>>> {
-        let gone = |body| Err(Box::new(refuse_unread(&self.state, parts, body, no_route())));
-        let Some(previous) = self.find_previous(parts, part, removed) else {
-            return if removed { gone(body) } else { Ok((Arc::clone(self), body)) };
-        };
-        let comes_back = parts.headers.get(LAST_EVENT_ID).is_some_and(|id| !id.is_empty());
-        let (is_for_previous, body) = match parts.method {
-            Method::POST if *part == EndpointKind::Endpoint => {
-                let read = read_or_refuse(&self.state, body, parts).await?;
-                let asks = match &read {
-                    ReadBody::Whole(bytes) => asks(Some(&Message::parse(bytes.clone()))),
-                    ReadBody::Large(_) => true,
-                };
-                (!asks, PostedBody::Read(read))
-            }
-            Method::GET => (previous.state.endpoint.is_none() || comes_back, body),
-            _ => (true, body),
-        };
-        match is_for_previous {
-            true => Ok((previous, body)),
-            false if removed => gone(body),
-            false => Ok((Arc::clone(self), body)),
-        }
-    }
-
-    /// Returns the earlier or removed value of a route that has the session of a request.
-    fn find_previous(
-        self: &Arc<Self>,
-        parts: &Parts,
-        part: &EndpointKind,
-        removed: bool,
-    ) -> Option<Arc<Self>> {
-        let own = removed.then(|| Arc::clone(self)).into_iter();
-        let mut all = own.chain(self.previous.iter().rev().filter_map(Weak::upgrade));
-        match part {
-            EndpointKind::Endpoint => {
-                let id = parts.headers.get(SESSION_ID)?.as_bytes();
-                if !removed && self.has_session(id) {
-                    return None;
-                }
-                all.find(|previous| previous.has_session(id))
-            }
-            EndpointKind::Messages(_) => {
-                let query = parts.uri.query()?;
-                if !removed && self.has_sse_stream(query) {
-                    return None;
-                }
-                all.find(|previous| previous.has_sse_stream(query))
-            }
-            EndpointKind::Sse | EndpointKind::WellKnown(_) => None,
         }
     }
 

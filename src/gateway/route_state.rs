@@ -303,7 +303,14 @@ pub(crate) fn policy_of(
             }
             learned
         }
-        _ => memory.of(&label_of_route(route), policy.needs_durations()),
+        _ => {
+            let label = label_of_route(route);
+            let learned = memory.of(&label);
+            if policy.needs_durations() {
+                memory.load(&label, &learned);
+            }
+            learned
+        }
     };
     policy
 }

@@ -44,7 +44,10 @@ impl ServerLog {
     }
 
     fn log_line(&mut self) {
-        let line = readable(&self.line, std::mem::take(&mut self.cut));
+        let mut line = readable(&self.line);
+        if std::mem::take(&mut self.cut) {
+            line.push('…');
+        }
         self.line.clear();
         if !line.is_empty() {
             let line = &*self.masks.mask(&line);
@@ -53,13 +56,9 @@ impl ServerLog {
     }
 }
 
-/// Returns a line as text. The log itself removes control characters.
-fn readable(line: &[u8], cut: bool) -> String {
-    let mut shown = String::from_utf8_lossy(line.trim_ascii_end()).replace('\t', " ");
-    if cut {
-        shown.push('…');
-    }
-    shown
+/// A line as text. Control characters for terminals are removed by the log.
+fn readable(line: &[u8]) -> String {
+    String::from_utf8_lossy(line.trim_ascii_end()).replace('\t', " ")
 }
 
 impl AsyncWrite for ServerLog {
@@ -93,9 +92,9 @@ mod tests {
 
     #[test]
     fn a_line_is_text_without_its_end() {
-        assert_eq!(readable(b"plain\r", false), "plain");
-        assert_eq!(readable(b"one\ttwo", false), "one two");
-        assert_eq!(readable(b"a\xffb", true), "a\u{fffd}b…");
+        assert_eq!(readable(b"plain\r"), "plain");
+        assert_eq!(readable(b"one\ttwo"), "one two");
+        assert_eq!(readable(b"a\xffb"), "a\u{fffd}b");
     }
 
     #[test]

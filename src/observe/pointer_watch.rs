@@ -129,7 +129,9 @@ fn own_dialects(policy: &Policy) -> impl Iterator<Item = &Arc<CustomDialect>> {
 /// Observes the filters of routes with dialects from the route file. At the end of a connection, the log names each
 /// pointer that has never found a value, once for each route.
 #[derive(Debug, Clone, Default)]
-pub struct PointerWatch(Arc<Mutex<WatchedRoutes>>);
+pub struct PointerWatch {
+    routes: Arc<Mutex<WatchedRoutes>>,
+}
 
 #[derive(Debug, Default)]
 struct WatchedRoutes {
@@ -140,7 +142,7 @@ struct WatchedRoutes {
 
 impl PointerWatch {
     fn lock(&self) -> MutexGuard<'_, WatchedRoutes> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.routes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the pointers of all routes that have never found a value.

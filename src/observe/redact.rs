@@ -21,6 +21,15 @@ const DEPTH_MAX: usize = 64;
 /// The member with the progress token of a request. Its value is never treated as a secret.
 const TOKEN: &str = "progressToken";
 
+/// The names around a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MemberName {
+    /// None of them marks a secret.
+    Plain,
+    /// One of them marks the value as a secret.
+    Secret,
+}
+
 /// The masks of one conversation.
 #[derive(Debug, Default)]
 pub struct Masking {
@@ -63,7 +72,7 @@ impl Masking {
         // Search JSON as JSON, because names of members mark secrets; the rest of the line is plain text.
         if let Some(end) = json::skip_value(text, begin).filter(|_| is_json) {
             let mut out = text.get(..begin).unwrap_or_default().to_vec();
-            self.value(text, begin..end, false, 0, &mut out);
+            self.value(text, begin..end, MemberName::Plain, 0, &mut out);
             let rest = String::from_utf8_lossy(text.get(end..).unwrap_or_default());
             out.extend_from_slice(self.words(&rest).as_bytes());
             return out;
@@ -113,16 +122,17 @@ impl Masking {
         }
     }
 
-    /// Writes a value. `secret`: the name of its member marks it as a secret.
+    /// Writes a value that has this name.
     fn value(
         &mut self,
         text: &[u8],
         at: Range<usize>,
-        secret: bool,
+        name: MemberName,
         depth: usize,
         out: &mut Vec<u8>,
     ) {
         let value = text.get(at.clone()).unwrap_or_default();
+        let secret = name == MemberName::Secret;
         match value.first() {
             Some(b'{' | b'[') if depth > DEPTH_MAX => out.extend_from_slice(&json::quote(MASK)),
             Some(b'{') => {
@@ -148,8 +158,9 @@ impl Masking {
                             self.code(value.get(member.value).unwrap_or_default(), out);
                             continue;
                         }
-                        let secret = secret || secret::is_secret_name(&name);
-                        self.value(value, member.value, secret, depth + 1, out);
+                        let is_secret = secret || secret::is_secret_name(&name);
+                        let name = if is_secret { MemberName::Secret } else { MemberName::Plain };
+                        self.value(value, member.value, name, depth + 1, out);
                     }
                 }
                 out.extend_from_slice(value.get(written..).unwrap_or_default());
@@ -159,7 +170,7 @@ impl Masking {
                 for element in json::elements(value).map(|(all, _)| all).unwrap_or_default() {
                     out.extend_from_slice(value.get(written..element.start).unwrap_or_default());
                     written = element.end;
-                    self.value(value, element, secret, depth + 1, out);
+                    self.value(value, element, name, depth + 1, out);
                 }
                 out.extend_from_slice(value.get(written..).unwrap_or_default());
             }

@@ -55,9 +55,9 @@ fn slow_clients_are_counted() {
     let clients = [(); 2].map(|()| {
         let signals = Arc::clone(&signals);
         thread::spawn(move || {
-            signals.slow(true);
+            signals.add_slow_client();
             assert!(signals.is_slow());
-            signals.slow(false);
+            signals.remove_slow_client();
         })
     });
     clients.into_iter().for_each(|client| client.join().unwrap());

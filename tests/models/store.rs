@@ -10,9 +10,9 @@ use loom::future::block_on;
 use loom::thread;
 use milepost::progress::{StreamId, TransmitKind};
 
-use crate::gateway::bridge::replay_buffer::ReplayBuffer;
+use crate::gateway::bridge::replay_buffer::{ClientReads, OnDisconnect, ReplayBuffer};
 use crate::gateway::bridge::signals::SessionSignals;
-use crate::gateway::bridge::subscription::{ReadStatus, Subscription};
+use crate::gateway::bridge::subscription::{EventForm, ReadStatus, Subscription};
 use crate::parts::Batch;
 
 pub(crate) const MODELS: &[(&str, fn())] = &[
@@ -28,7 +28,9 @@ const MESSAGE: Bytes = Bytes::from_static(br#"{"jsonrpc":"2.0","method":"m"}"#);
 
 fn buffer() -> (Arc<ReplayBuffer>, Arc<SessionSignals>) {
     let signals = Arc::<SessionSignals>::default();
-    (ReplayBuffer::naming(None, StreamId(1), false, true, Arc::clone(&signals)), signals)
+    let (reads, on_disconnect) = (ClientReads::Everything, OnDisconnect::Cancels);
+    let own = Arc::clone(&signals);
+    (ReplayBuffer::naming(None, StreamId(1), reads, on_disconnect, own), signals)
 }
 
 /// Reads to the end, as the body of a response does. Returns the bytes.
@@ -36,7 +38,7 @@ fn read(client: &Subscription) -> (ReadStatus, String) {
     let mut out = Batch::default();
     let status = block_on(poll_fn(|cx| {
         client.register(cx);
-        match client.events(true, &mut out) {
+        match client.events(EventForm::WithIds, &mut out) {
             ReadStatus::On => {
                 client.acknowledge();
                 Poll::Pending
@@ -106,7 +108,7 @@ fn the_relay_learns_it() {
     let client = buffer.attach(None);
     assert!(buffer.put(&TransmitKind::Other, &MESSAGE));
     let client = thread::spawn(move || {
-        client.events(true, &mut Batch::default());
+        client.events(EventForm::WithIds, &mut Batch::default());
         client.acknowledge();
         client
     });
@@ -140,7 +142,7 @@ fn what_was_taken_is_counted() {
             let client = buffer.attach(None);
             buffer.begin(milepost::protocol::jsonrpc::Kind::Notification, None, &large);
             buffer.put(&TransmitKind::Other, &MESSAGE);
-            client.events(true, &mut Batch::default());
+            client.events(EventForm::WithIds, &mut Batch::default());
             client.acknowledge();
         })
     });

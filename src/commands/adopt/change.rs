@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::AdoptError;
 use super::entry::Choice;
-use super::file::ClientFile;
+use super::file::{ClientFile, OlderBackup};
 use super::our_command::{OurCommand, PACKAGE, ProgramReach, is_on_path};
 use super::repository::Sharing;
 use super::show::plain;
@@ -42,9 +42,7 @@ pub(super) struct Change {
     pub(super) report: String,
     /// The new text, if there are changes.
     pub(super) text: Option<String>,
-    /// Whether the existing backup must be kept instead of the text before this change, because `adopt` has already
-    /// changed the file since the backup.
-    pub(super) keeps_backup: bool,
+    pub(super) older_backup: OlderBackup,
     fates: Vec<ServerFate>,
 }
 
@@ -66,7 +64,8 @@ impl Change {
 
     /// Begins the change of a JSON file, whose new text is not known yet.
     pub(super) fn begin(terms: &FileTerms<'_>, fates: Vec<ServerFate>) -> Self {
-        let mut change = Self { report: terms.head(), text: None, keeps_backup: false, fates };
+        let mut change =
+            Self { report: terms.head(), text: None, older_backup: OlderBackup::Replaced, fates };
         for fate in &change.fates {
             let _ = writeln!(change.report, "  {}: {}", plain(&fate.title), fate.words);
         }

@@ -65,13 +65,12 @@ impl ClientFile {
         })
     }
 
-    /// Replaces the file's content by `text` and returns the path of the backup. The backup is written anew unless
-    /// `keeps_backup`. A backup that equals the new text is removed.
+    /// Replaces the file by `text` and returns the path of the backup. A backup that equals the new text is removed.
     pub(super) fn write(
         &self,
         text: &str,
         backup: &Backup,
-        keeps_backup: bool,
+        older: OlderBackup,
     ) -> Result<Option<PathBuf>, AdoptError> {
         let failed = |source| AdoptError::Unwritable { path: self.place.clone(), source };
         let folder = self.place.parent().unwrap_or_else(|| Path::new("/"));
@@ -88,7 +87,7 @@ impl ClientFile {
         same_access(new.as_file(), &known).map_err(failed)?;
         new.as_file().sync_all().map_err(failed)?;
         let is_as_before = backup.text().as_deref() == Some(text);
-        let is_kept = keeps_backup && backup.path.exists();
+        let is_kept = older == OlderBackup::Kept && backup.path.exists();
         if !is_as_before && !is_kept {
             backup
                 .write(&self.bytes, &known)
@@ -105,6 +104,15 @@ impl ClientFile {
         }
         Ok(Some(backup.path.clone()))
     }
+}
+
+/// An existing backup, when the file is changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OlderBackup {
+    /// The text before this change takes its place.
+    Replaced,
+    /// It is kept, because `adopt` has already changed the file since the backup.
+    Kept,
 }
 
 /// The backup of a file. A file has at most one.
@@ -203,7 +211,7 @@ mod tests {
         fs::remove_file(&file).unwrap();
         symlink(&secret, &file).unwrap();
         assert!(matches!(
-            read.write("{}", &read.backup(&Sharing::default()), false),
+            read.write("{}", &read.backup(&Sharing::default()), OlderBackup::Replaced),
             Err(AdoptError::Unwritable { .. })
         ));
         let names = fs::read_dir(dir.path()).unwrap().count();

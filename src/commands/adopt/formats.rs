@@ -7,6 +7,7 @@ use jsonc_parser::ast::Value;
 use super::change::{Change, FileTerms, ServerFate};
 use super::document::{Edit, ServerEntry};
 use super::entry::{Alone, Choice, WrappedBy};
+use super::file::OlderBackup;
 use super::listed::ListedServer;
 use super::show::plain;
 use super::{AdoptError, codex, document, entry, goose, show};
@@ -100,10 +101,13 @@ fn change_json(terms: &FileTerms<'_>, text: &str) -> Result<Change, AdoptError> 
         });
     }
     let mut change = Change::begin(terms, fates);
-    change.keeps_backup = entries.iter().any(|entry| {
+    let is_adopted = entries.iter().any(|entry| {
         let is_wrapped = entry::wrapped_by(text, entry.object).is_some();
         is_wrapped && before.is_wrapped(entry) == Some(false)
     });
+    if is_adopted {
+        change.older_backup = OlderBackup::Kept;
+    }
     if changed.is_empty() {
         change.report += "Nothing changes.\n";
     } else {

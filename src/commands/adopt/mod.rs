@@ -188,7 +188,7 @@ fn one(
             return Ok(false);
         }
     }
-    let backup = file.write(new, &backup, change.keeps_backup)?;
+    let backup = file.write(new, &backup, change.older_backup)?;
     let kept = match backup {
         Some(backup) => format!("as it was, it is in {}", backup.display()),
         None => "it is again as it was before Milepost, so that its backup is removed".to_owned(),

@@ -220,12 +220,14 @@ fn the_servers_are_found_where_each_client_keeps_them() {
     }
 }
 
-/// Random choices for the style of a file: spaces, comments and line breaks.
-struct Style(Vec<u8>);
+/// A stream of choices, for how a file is written.
+struct Style {
+    choices: Vec<u8>,
+}
 
 impl Style {
     fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
-        let choice = self.0.pop().unwrap_or(0);
+        let choice = self.choices.pop().unwrap_or(0);
         from[usize::from(choice) % from.len()]
     }
 
@@ -312,7 +314,7 @@ fn files() -> impl Strategy<Value = String> {
             (place.to_owned(), serde_json::to_value(servers).unwrap()),
             ("other".to_owned(), Json::from(vec![1, 2])),
         ]);
-        Style(style).write(&serde_json::to_value(file).unwrap())
+        Style { choices: style }.write(&serde_json::to_value(file).unwrap())
     })
 }
 

@@ -9,7 +9,7 @@ use super::policy::PolicyArgs;
 use crate::config::routes::Routes;
 use crate::lab::color::ColorChoice;
 use crate::lab::replay::{ReplayForm, ReportCount};
-use crate::observe::record::Recording;
+use crate::observe::record::{RecordedSecrets, Recording};
 use crate::progress::Policy;
 
 #[derive(Debug, Default, Args)]
@@ -25,7 +25,11 @@ pub(super) struct RecordArgs {
 impl RecordArgs {
     pub(super) fn recording(&self) -> Option<Recording> {
         let folder = self.record.clone()?;
-        Some(Recording { folder, secrets: self.record_secrets })
+        let secrets = match self.record_secrets {
+            true => RecordedSecrets::Unmasked,
+            false => RecordedSecrets::Masked,
+        };
+        Some(Recording { folder, secrets })
     }
 }
 

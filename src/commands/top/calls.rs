@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
+use super::filter::{CallFilter, CallOrder};
+use super::row::{CallKey, TopCall, TopRow};
 use crate::progress::clients::is_unprintable;
 
 /// Maximum number of calls of one process that are kept. The oldest ended calls are dropped first.
@@ -13,35 +15,6 @@ const CALLS_MAX: usize = 2000;
 
 /// For how long the calls of an ended process stay visible.
 const STAYS: Duration = Duration::from_secs(60);
-
-/// A call counts as silent after this time without a message from its server.
-const SILENT_AFTER: Duration = Duration::from_secs(10);
-
-/// A call, as `/calls` describes it.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct TopCall {
-    pub(super) n: u64,
-    pub(super) route: String,
-    pub(super) method: String,
-    pub(super) tool: Option<String>,
-    pub(super) client: Option<String>,
-    pub(super) token: bool,
-    pub(super) opened: u64,
-    pub(super) ended: Option<u64>,
-    pub(super) outcome: Option<String>,
-    pub(super) progress: Option<String>,
-    pub(super) total: Option<String>,
-    pub(super) message: Option<String>,
-    pub(super) spoke: Option<u64>,
-    pub(super) sent: u64,
-    pub(super) received: u64,
-    pub(super) overheard: u64,
-    pub(super) beats: u64,
-    pub(super) repaired: BTreeMap<String, u64>,
-    pub(super) withheld: BTreeMap<String, u64>,
-    pub(super) messages: usize,
-}
 
 /// A route, as `/calls` describes it.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -51,23 +24,7 @@ struct TopRoute {
     server: Option<String>,
 }
 
-/// The identity of a call: the key of its process, and its number there.
-pub(super) type CallKey = (String, u64);
-
-/// One line of the table.
-#[derive(Debug, Clone)]
-pub(super) struct TopRow {
-    pub(super) key: CallKey,
-    /// The name of the process, with the route if the process is a `serve`.
-    pub(super) place: String,
-    pub(super) call: TopCall,
-    /// The clock of the call's process, in milliseconds since 1970.
-    pub(super) now: u64,
-    /// Whether the process ended before the call.
-    pub(super) is_lost: bool,
-}
-
-/// A process and its calls.
+/// A process, and its calls.
 #[derive(Debug)]
 struct TopProcess {
     name: String,
@@ -89,230 +46,10 @@ pub(super) enum ProcessNews {
     Ended(Option<String>),
 }
 
-/// Which calls the table shows, by their trouble.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CallTrouble {
-    /// All calls.
-    #[default]
-    Any,
-    /// Calls that have failed.
-    Failed,
-    /// Calls in flight whose server is silent.
-    Silent,
-}
-
-impl CallTrouble {
-    /// Returns the next value; after the last comes the first.
-    pub(super) fn next(self) -> Self {
-        match self {
-            Self::Any => Self::Failed,
-            Self::Failed => Self::Silent,
-            Self::Silent => Self::Any,
-        }
-    }
-}
-
-/// The order in which the table shows calls.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CallOrder {
-    /// Open calls, oldest first, then ended calls, newest first.
-    #[default]
-    Usual,
-    /// By the time that a call has taken, longest first.
-    Time,
-    /// By the names of the tools.
-    Tool,
-    /// By the names of the servers.
-    Server,
-    /// By the number of changes, the most first.
-    Changes,
-}
-
-impl CallOrder {
-    /// Returns the next value; after the last comes the first.
-    pub(super) fn next(self) -> Self {
-        match self {
-            Self::Usual => Self::Time,
-            Self::Time => Self::Tool,
-            Self::Tool => Self::Server,
-            Self::Server => Self::Changes,
-            Self::Changes => Self::Usual,
-        }
-    }
-
-    /// Returns the name of the order; `None` for the usual order.
-    pub(super) fn name(self) -> Option<&'static str> {
-        match self {
-            Self::Usual => None,
-            Self::Time => Some("time"),
-            Self::Tool => Some("tool"),
-            Self::Server => Some("server"),
-            Self::Changes => Some("changes"),
-        }
-    }
-}
-
-/// Which calls are shown, and in which order.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(super) struct CallFilter {
-    /// Words in lower case; a call is shown if its line contains all of them.
-    pub(super) words: Vec<String>,
-    /// Whether requests that do not call a tool are shown too.
-    pub(super) every_method: bool,
-    /// Whether only calls in flight are shown.
-    pub(super) only_open: bool,
-    /// The trouble that calls must have to be shown.
-    pub(super) trouble: CallTrouble,
-    /// The order in which calls are shown.
-    pub(super) order: CallOrder,
-}
-
-impl CallFilter {
-    /// Shows all calls of tools again. Keeps the order, and the choice whether other requests are shown.
-    pub(super) fn clear(&mut self) {
-        let (every_method, order) = (self.every_method, self.order);
-        *self = Self { every_method, order, ..Self::default() };
-    }
-}
-
-/// The calls of all processes.
+/// All processes.
 #[derive(Debug, Default)]
 pub(super) struct TopCalls {
     processes: BTreeMap<String, TopProcess>,
-}
-
-impl TopCall {
-    /// Returns the tool, or the method of a request that does not call a tool.
-    pub(super) fn label(&self) -> &str {
-        self.tool.as_deref().unwrap_or(&self.method)
-    }
-
-    /// Returns Milepost's changes to the call, as a short text.
-    pub(super) fn changes(&self) -> String {
-        self.change_words().join(", ")
-    }
-
-    /// Returns as many of the changes as fit into `columns` columns, at least one. Numbers are not cut.
-    pub(super) fn changes_within(&self, columns: usize) -> String {
-        let mut words = self.change_words();
-        let mut text = words.join(", ");
-        while text.chars().count() > columns && words.len() > 1 {
-            words.pop();
-            text = format!("{}, …", words.join(", "));
-        }
-        text
-    }
-
-    /// Returns the number of changes.
-    fn change_count(&self) -> u64 {
-        self.repaired.values().chain(self.withheld.values()).sum::<u64>() + self.beats
-    }
-
-    fn change_words(&self) -> Vec<String> {
-        let times = |count: u64| if count > 1 { format!(" ×{count}") } else { String::new() };
-        let mut words = Vec::new();
-        let repaired: u64 = self.repaired.values().sum();
-        let withheld: u64 = self.withheld.values().sum();
-        if repaired > 0 {
-            words.push(format!("repaired{}", times(repaired)));
-        }
-        if withheld > 0 {
-            words.push(format!("withheld{}", times(withheld)));
-        }
-        if self.beats > 0 {
-            words.push(format!("heartbeat{}", times(self.beats)));
-        }
-        words
-    }
-
-    /// Returns the part of the work that is done, from 0 to 1, if the client has received progress with a total.
-    pub(super) fn share(&self) -> Option<f64> {
-        let figure: f64 = self.progress.as_ref()?.parse().ok()?;
-        let total: f64 = self.total.as_ref()?.parse().ok()?;
-        let is_part = total > 0.0 && figure >= 0.0 && (figure + total).is_finite();
-        is_part.then(|| (figure / total).min(1.0))
-    }
-
-    /// Returns the last value that the client has received, without its text.
-    pub(super) fn figure(&self) -> String {
-        match (&self.progress, &self.total, self.share()) {
-            (Some(progress), Some(total), Some(share)) => {
-                let percent = format!("{:.0} %", (share * 100.0).floor());
-                match total.as_str() {
-                    "1" | "100" => percent,
-                    _ => format!("{percent}, {progress} of {total}"),
-                }
-            }
-            (Some(progress), ..) => progress.clone(),
-            (None, ..) if !self.token => "not asked for".to_owned(),
-            (None, ..) if self.sent > 0 => "no figure".to_owned(),
-            (None, ..) => "nothing yet".to_owned(),
-        }
-    }
-}
-
-impl TopRow {
-    /// Whether the call is in flight.
-    pub(super) fn is_open(&self) -> bool {
-        self.call.ended.is_none() && !self.is_lost
-    }
-
-    /// Returns the time that the call has taken so far.
-    pub(super) fn took(&self) -> Duration {
-        let end = self.call.ended.unwrap_or(self.now);
-        Duration::from_millis(end.saturating_sub(self.call.opened))
-    }
-
-    /// Returns the time since the last message of the server.
-    pub(super) fn silence(&self) -> Duration {
-        let spoke = self.call.spoke.unwrap_or(self.call.opened);
-        Duration::from_millis(self.now.saturating_sub(spoke))
-    }
-
-    /// Whether the call is in flight and its server is silent.
-    pub(super) fn is_silent(&self) -> bool {
-        self.is_open() && self.silence() >= SILENT_AFTER
-    }
-
-    /// Returns the outcome as text.
-    pub(super) fn outcome(&self) -> &str {
-        match &self.call.outcome {
-            Some(outcome) => outcome,
-            None if self.is_lost => "its process has ended",
-            None => "in flight",
-        }
-    }
-
-    /// Whether the outcome is a failure.
-    pub(super) fn has_failed(&self) -> bool {
-        let outcome = self.outcome();
-        self.is_lost || ["error", "timed", "gone"].iter().any(|word| outcome.contains(word))
-    }
-
-    fn passes(&self, filter: &CallFilter) -> bool {
-        let call = &self.call;
-        if !filter.every_method && call.tool.is_none() || filter.only_open && !self.is_open() {
-            return false;
-        }
-        let is_in_trouble = match filter.trouble {
-            CallTrouble::Any => true,
-            CallTrouble::Failed => self.has_failed(),
-            CallTrouble::Silent => self.is_silent(),
-        };
-        if !is_in_trouble {
-            return false;
-        }
-        let text = [
-            call.label(),
-            &self.place,
-            call.client.as_deref().unwrap_or_default(),
-            call.message.as_deref().unwrap_or_default(),
-            self.outcome(),
-            &call.changes(),
-        ];
-        let text = text.join(" ").to_lowercase();
-        filter.words.iter().all(|word| text.contains(word))
-    }
 }
 
 impl TopCalls {
@@ -368,7 +105,7 @@ impl TopCalls {
         let rows = self.processes.iter().flat_map(|(key, process)| process.rows(key, at));
         let mut rows: Vec<TopRow> = rows.collect();
         tell_apart(&mut rows);
-        rows.retain(|row| row.passes(filter));
+        rows.retain(|row| filter.admits(row));
         rows.sort_by_key(|row| {
             let end = row.call.ended.unwrap_or(row.now);
             let order = if row.is_open() { row.call.opened } else { u64::MAX - end };
@@ -466,6 +203,7 @@ impl TopProcess {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::top::filter::CallTrouble;
 
     fn event(name: &str, data: &str) -> ProcessNews {
         ProcessNews::Event(name.to_owned(), data.to_owned())

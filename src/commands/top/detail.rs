@@ -270,6 +270,7 @@ fn next(lines: &mut Vec<String>, depth: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::top::style::Colours;
 
     #[test]
     fn json_is_indented_and_may_end_anywhere() {
@@ -291,7 +292,7 @@ mod tests {
         )
         .unwrap();
         let text = |width| {
-            let lines = detail.lines(width, &Styles::new(false)).into_iter();
+            let lines = detail.lines(width, &Styles::new(Colours::Off)).into_iter();
             lines.map(|line| line.to_string().trim_end().to_owned()).collect::<Vec<_>>()
         };
         let wide = text(100);

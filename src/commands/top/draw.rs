@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use console::Style;
 
-use super::calls::{CallTrouble, TopRow};
+use super::filter::CallTrouble;
 use super::lines::{TopLine, TopSpan};
+use super::row::TopRow;
 use super::screen::{OpenedCall, TopScreen, TopView};
 use super::style::Styles;
 
@@ -92,7 +93,7 @@ pub(super) fn draw(
     (width, height): (usize, usize),
     now: Instant,
 ) -> Vec<TopLine> {
-    let styles = Styles::new(screen.has_colours);
+    let styles = Styles::new(screen.colours);
     let room = height.saturating_sub(2);
     let head = draw_head(screen, &styles, now);
     let (mut body, foot) = match &mut screen.view {

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use super::calls::{CallKey, ProcessNews};
+use super::calls::ProcessNews;
 use super::detail::TopDetail;
+use super::row::CallKey;
 use crate::commands::args::{AdminAddress, AdminArgs};
 use crate::commands::sites::{self, EVENTS, JSON, Site, SiteError, SiteReply};
 

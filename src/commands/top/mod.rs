@@ -4,7 +4,9 @@ mod calls;
 mod detail;
 mod draw;
 mod feed;
+mod filter;
 mod lines;
+mod row;
 mod screen;
 mod style;
 mod terminal;
@@ -22,6 +24,7 @@ use tokio::time::interval;
 
 use self::feed::{Feeds, TopNews};
 use self::screen::{TopScreen, TopStep, TopView};
+use self::style::Colours;
 use self::terminal::TopTerminal;
 use crate::commands::args::TopArgs;
 use crate::commands::sites::SiteError;
@@ -93,7 +96,8 @@ impl TopKeys {
 
 async fn show(mut feeds: Feeds, mut news: mpsc::Receiver<TopNews>) -> io::Result<()> {
     let mut terminal = TopTerminal::begin()?;
-    let mut screen = TopScreen::new(console::colors_enabled());
+    let colours = if console::colors_enabled() { Colours::Shown } else { Colours::Off };
+    let mut screen = TopScreen::new(colours);
     let mut keys = TopKeys::begin();
     let mut ticks = interval(TICK);
     let mut last_drawn = None;

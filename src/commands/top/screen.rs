@@ -4,8 +4,11 @@ use std::time::Instant;
 
 use console::Key;
 
-use super::calls::{CallFilter, CallKey, TopCalls, TopRow};
+use super::calls::TopCalls;
 use super::detail::TopDetail;
+use super::filter::CallFilter;
+use super::row::{CallKey, TopRow};
+use super::style::Colours;
 
 /// Maximum number of characters of a filter.
 const WORDS_MAX: usize = 200;
@@ -54,7 +57,7 @@ pub(super) struct TopScreen {
     pub(super) question: Option<CancelQuestion>,
     /// The reason why a call was not cancelled, until the next key.
     pub(super) refusal: Option<String>,
-    pub(super) has_colours: bool,
+    pub(super) colours: Colours,
 }
 
 /// The question whether to cancel a call.
@@ -77,7 +80,7 @@ pub(super) enum TopStep {
 }
 
 impl TopScreen {
-    pub(super) fn new(has_colours: bool) -> Self {
+    pub(super) fn new(colours: Colours) -> Self {
         Self {
             calls: TopCalls::default(),
             view: TopView::Table,
@@ -89,7 +92,7 @@ impl TopScreen {
             chosen: None,
             question: None,
             refusal: None,
-            has_colours,
+            colours,
         }
     }
 

@@ -18,10 +18,20 @@ pub(super) struct Styles {
     by_us: Style,
 }
 
+/// Whether a terminal shows colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Colours {
+    Shown,
+    /// Texts differ by weight only.
+    Off,
+}
+
 impl Styles {
-    /// Makes the styles. Without colours they differ only in weight (bold, dim).
-    pub(super) fn new(has_colours: bool) -> Self {
-        let colour = |style: Style| if has_colours { style } else { Style::new() };
+    pub(super) fn new(colours: Colours) -> Self {
+        let colour = |style: Style| match colours {
+            Colours::Shown => style,
+            Colours::Off => Style::new(),
+        };
         Self {
             dim: Style::new().dim(),
             bold: Style::new().bold(),

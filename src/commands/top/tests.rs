@@ -8,6 +8,7 @@ use super::calls::ProcessNews;
 use super::draw::draw;
 use super::feed::TopNews;
 use super::screen::{TopScreen, TopStep, TopView};
+use super::style::Colours;
 use super::take;
 
 const CALLS: &str = r#"[
@@ -34,7 +35,7 @@ struct Drawn {
 impl Drawn {
     fn new(width: usize, height: usize) -> Self {
         let now = Instant::now();
-        let mut screen = TopScreen::new(false);
+        let mut screen = TopScreen::new(Colours::Off);
         screen.calls.take("/run/a", ProcessNews::Begun("wrap npx".to_owned()), now);
         let events = [
             ("routes", r#"[{"route":"npx","server":"everything"}]"#),
@@ -245,7 +246,7 @@ fn a_pause_keeps_what_is_in_sight() {
 #[test]
 fn an_empty_screen_says_what_to_do() {
     let mut drawn = Drawn::new(120, 12);
-    drawn.screen = TopScreen::new(false);
+    drawn.screen = TopScreen::new(Colours::Off);
     drawn.shows("Nothing runs that shows its calls");
 }
 

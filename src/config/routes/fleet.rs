@@ -12,7 +12,9 @@ pub(crate) const KEYS_MAX: usize = 8;
 
 /// A key that all replicas share: 32 bytes, which are never shown.
 #[derive(Clone, PartialEq, Eq)]
-pub struct FleetKey([u8; 32]);
+pub struct FleetKey {
+    bytes: [u8; 32],
+}
 
 impl FleetKey {
     /// Reads 64 hexadecimal digits.
@@ -39,12 +41,12 @@ impl FleetKey {
             };
             *byte = high << 4 | low;
         }
-        Ok(Self(key))
+        Ok(Self { bytes: key })
     }
 
     /// Returns the bytes of the key.
     pub fn reveal(&self) -> &[u8; 32] {
-        &self.0
+        &self.bytes
     }
 }
 

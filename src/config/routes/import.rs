@@ -41,14 +41,14 @@ const FOLDER: &str = "upstream.cwd = ";
 pub fn import(path: &Path) -> Result<String, RoutesError> {
     let text = read_text(path)?;
     let is_toml = path.extension().is_some_and(|extension| extension == "toml");
-    read(&text, is_toml).map_err(|(wrong, key)| RoutesError::invalid(path, &text, wrong, key))
+    let file = if is_toml { import_forms::toml_file(&text) } else { json_file(&text) };
+    let routes = file.map_err(|wrong| (wrong, None)).and_then(|file| routes_of(&text, &file));
+    routes.map_err(|(wrong, key)| RoutesError::invalid(path, &text, wrong, key))
 }
 
-fn read(text: &str, is_toml: bool) -> Result<String, (ConfigError, Option<String>)> {
-    let file = if is_toml { import_forms::toml_file(text) } else { json_file(text) };
-    let file = file.map_err(|wrong| (wrong, None))?;
-    let projects = import_forms::servers_of_projects(&file);
-    let servers = servers(&file);
+fn routes_of(text: &str, file: &Value) -> Result<String, (ConfigError, Option<String>)> {
+    let projects = import_forms::servers_of_projects(file);
+    let servers = servers(file);
     if servers.is_none() && projects.is_empty() {
         let what = "no servers are here; a file with \"mcpServers\" or \"servers\" is expected";
         return Err((ConfigError::new(0..0, what), None));

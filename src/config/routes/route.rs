@@ -32,17 +32,19 @@ use crate::progress::{Mode, Policy};
 
 /// A secret, which is never shown in debug output.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct Secret {
+    text: String,
+}
 
 impl Secret {
     /// Wraps `text`, so that debug output does not show it.
     pub fn new(text: String) -> Self {
-        Self(text)
+        Self { text }
     }
 
     /// Returns the secret itself.
     pub fn reveal(&self) -> &str {
-        &self.0
+        &self.text
     }
 }
 

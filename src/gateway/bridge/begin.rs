@@ -13,7 +13,7 @@ use super::responses::refusal;
 use super::session::{BridgeSession, ServerPermit, SessionCommand, SessionKind};
 use crate::config::routes::Upstream;
 use crate::gateway::bridge::client_leg::SessionLeg;
-use crate::gateway::bridge::shared_servers::{EndNotice, caller};
+use crate::gateway::bridge::shared_servers::{AfterDeath, EndNotice, caller};
 use crate::gateway::client_limits::{ClientPermit, LimitedClient, OverLimit};
 use crate::gateway::launch::Launch;
 use crate::gateway::limit_notices::tell_of_full_route;
@@ -190,9 +190,9 @@ impl Bridge {
     ) -> Result<Arc<BridgeSession>, Box<Response<Body>>> {
         let id = message.id();
         let id = id.as_deref();
-        let restarts = match &self.state.route.upstream {
-            Upstream::Command(stdio) => stdio.restart,
-            _ => true,
+        let after_death = match &self.state.route.upstream {
+            Upstream::Command(stdio) if !stdio.restart => AfterDeath::Stays,
+            _ => AfterDeath::Restarts,
         };
         let dead = || {
             let why = "the MCP server has died, and is not started again: see restart";
@@ -222,7 +222,7 @@ impl Bridge {
             // same capabilities share it.
             caller.extend([&[2], &capabilities_in(message)[..]].concat());
         }
-        self.shared.session_of(caller.into(), restarts, dead, start).await
+        self.shared.session_of(caller.into(), after_death, dead, start).await
     }
 }
 

@@ -20,7 +20,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::large::LargeToClient;
 use super::listed_tools::ListedTools;
 use super::session::{BridgeSession, BridgeSessions, ENDED, SessionCommand, SessionKind};
-use crate::gateway::bridge::replay_buffer::ReplayBuffer;
+use crate::gateway::bridge::replay_buffer::{ClientReads, ReplayBuffer};
 use crate::gateway::bridge::signals::Broken;
 use crate::gateway::route_state::RouteWatch;
 use crate::progress::{Fragment, StreamId, StreamKind, StreamPacing, Transmit, TransmitKind};
@@ -174,7 +174,8 @@ impl SessionLeg {
             return Some(id.and_then(|id| self.stream_of_request(id)).unwrap_or(stream));
         }
         // A stream that has ended, or takes only answers, cannot carry the message.
-        let refuses = self.open.get(&stream).is_none_or(|buffer| buffer.only_answers);
+        let refuses =
+            self.open.get(&stream).is_none_or(|buffer| buffer.reads == ClientReads::Answers);
         match kind {
             _ if !refuses => Some(stream),
             TransmitKind::Batch(..) => Some(stream),
@@ -237,7 +238,7 @@ impl SessionLeg {
 
     /// Disconnects a client that shares a server if too much waits for it, so that it does not delay the others.
     pub(crate) fn cut_off(&self, stream: StreamId) {
-        let buffer = self.open.get(&stream).filter(|buffer| buffer.cancels);
+        let buffer = self.open.get(&stream).filter(|buffer| buffer.cancels());
         if let Some(buffer) = buffer.filter(|buffer| buffer.unread() > UNREAD_MAX) {
             tracing::warn!(stream = stream.0, "a client reads too slowly; its stream is closed");
             buffer.evict();
@@ -337,15 +338,14 @@ impl ClientLeg for SessionLeg {
             Fragment::Broken => {
                 let piece = payload.to_bytes();
                 if !piece.is_empty() {
-                    self.piece(stream, &piece, false);
+                    self.piece(stream, &piece, Fragment::Piece);
                 }
                 self.break_off(stream);
             }
             Fragment::Piece | Fragment::End => {
-                let last = part == Fragment::End;
                 let piece = payload.to_bytes();
-                if last || !piece.is_empty() {
-                    self.piece(stream, &piece, last);
+                if part == Fragment::End || !piece.is_empty() {
+                    self.piece(stream, &piece, part);
                 }
             }
             Fragment::Whole => {

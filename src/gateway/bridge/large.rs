@@ -5,8 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::gateway::bridge::client_leg::SessionLeg;
-use crate::gateway::bridge::replay_buffer::ReplayBuffer;
-use crate::progress::StreamId;
+use crate::gateway::bridge::replay_buffer::{ClientReads, ReplayBuffer};
+use crate::progress::{Fragment, StreamId};
 use crate::protocol::jsonrpc::{Kind, Scan};
 use crate::relay::SOLE_STREAM;
 
@@ -19,7 +19,8 @@ pub(crate) struct LargeToClient {
 }
 
 impl SessionLeg {
-    pub(crate) fn piece(&mut self, stream: StreamId, piece: &Bytes, last: bool) {
+    pub(crate) fn piece(&mut self, stream: StreamId, piece: &Bytes, part: Fragment) {
+        let last = part == Fragment::End;
         if let Some(large) = self.large.get_mut(&stream) {
             let known = large.scan.kind() == Kind::Response && large.scan.id().is_some();
             // Once the id is known, the rest of a response need not be scanned.
@@ -40,7 +41,9 @@ impl SessionLeg {
             let (kind, id) = (scan.kind(), scan.id());
             let meant = id.as_ref().filter(|_| kind == Kind::Response && stream == SOLE_STREAM);
             let to = meant.and_then(|id| self.stream_of_request(id)).unwrap_or(stream);
-            let takes = |buffer: &Arc<ReplayBuffer>| kind == Kind::Response || !buffer.only_answers;
+            let takes = |buffer: &Arc<ReplayBuffer>| {
+                kind == Kind::Response || buffer.reads == ClientReads::Everything
+            };
             let to = if self.open.get(&to).is_some_and(takes) { to } else { SOLE_STREAM };
             if to != stream {
                 self.note_written(stream, false);

@@ -29,6 +29,7 @@ use crate::protocol::mcp::Revision;
 use crate::relay::discover_probe::Era;
 use crate::relay::{ClientHead, ClientHeaders, TRACE_HEADERS};
 use crate::transport::http::body::Body;
+use crate::transport::http::forwarder::BodyOrigin;
 use crate::transport::http::in_flight::InFlight;
 use crate::transport::mcp_http::header_names::{REVISION, SESSION_ID};
 
@@ -82,7 +83,7 @@ impl Bridge {
         parts.status = status;
         parts.headers = headers;
         parts.version = Version::HTTP_11;
-        self.state.forwarder.response(parts, false, body)
+        self.state.forwarder.response(parts, BodyOrigin::Server, body)
     }
 
     /// Counts one more stream of a request's client. The error is the refusal of the request `id`.

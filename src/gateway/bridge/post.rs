@@ -15,7 +15,7 @@ use super::begin::{self, SessionRequest};
 use super::session::{BridgeSession, ENDED, SessionCommand, SessionKind, requests};
 use super::upload::Upload;
 use crate::gateway::bridge::posted_message::PostedMessage;
-use crate::gateway::bridge::replay_buffer::FirstResponse;
+use crate::gateway::bridge::replay_buffer::{ClientReads, FirstResponse};
 use crate::gateway::bridge::response_body::{BridgeBody, ResponseForm};
 use crate::gateway::bridge::responses::{PARSE_ERROR, json_head, refusal, refused};
 use crate::gateway::bridge::subscription::Subscription;
@@ -150,7 +150,7 @@ impl Bridge {
         };
         let asking = self.asking(parts, session, ids, (write_state, permit));
         if new {
-            let unborn = PendingSession(Some(Arc::clone(&asking.session)));
+            let unborn = PendingSession { session: Some(Arc::clone(&asking.session)) };
             asking.begin(posted, unborn).await
         } else {
             asking.ask(posted).await
@@ -201,12 +201,14 @@ impl Bridge {
     }
 }
 
-/// A session that its client does not know yet. Dropped with the request that should begin it, it ends.
-struct PendingSession(Option<Arc<BridgeSession>>);
+/// A session that its client does not know yet: it ends with the request that should begin it.
+struct PendingSession {
+    session: Option<Arc<BridgeSession>>,
+}
 
 impl Drop for PendingSession {
     fn drop(&mut self) {
-        if let Some(session) = &self.0 {
+        if let Some(session) = &self.session {
             session.end(ENDED);
         }
     }
@@ -232,8 +234,12 @@ pub(crate) fn broken_off() -> Response<Body> {
 impl PendingPost {
     /// Sends the message to the server; the error is the response for the client.
     async fn send(&self, posted: PostedMessage) -> Result<Subscription, Box<Response<Body>>> {
-        let buffer = self.session.open(!self.reads_events, self.named.clone());
-        // Attached before the message is sent, so that a client that disconnects from now on is noticed.
+        let reads = match self.reads_events {
+            true => ClientReads::Everything,
+            false => ClientReads::Answers,
+        };
+        let buffer = self.session.open(reads, self.named.clone());
+        // Attached before the message is sent: a client that disconnects from now on is noticed.
         let subscription = buffer.attach(None);
         let complete = match posted {
             PostedMessage::Whole(message) => {
@@ -287,7 +293,7 @@ impl PendingPost {
             if let Ok(id) = HeaderValue::from_str(&self.session.id) {
                 headers.insert(SESSION_ID, id);
             }
-            unborn.0 = None;
+            unborn.session = None;
         }
         if self.reads_events && (look == FirstResponse::Events || !self.reads_json) {
             return self.events(subscription, headers);

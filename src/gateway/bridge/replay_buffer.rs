@@ -100,14 +100,29 @@ pub(crate) struct BufferState {
     permit: Option<Arc<StreamPermit>>,
 }
 
+/// The messages that the client of a stream reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClientReads {
+    /// Only answers, and the client waits for all of them.
+    Answers,
+    Everything,
+}
+
+/// The meaning of a disconnect of a stream's client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnDisconnect {
+    /// The requests stay open, and the client may come back for their answers.
+    Keeps,
+    /// The client cancels its requests (2026-07-28).
+    Cancels,
+}
+
 /// The kept messages of one client stream.
 pub(crate) struct ReplayBuffer {
     pub(crate) id: StreamId,
-    /// Whether the client takes only answers.
-    pub(crate) only_answers: bool,
-    /// Whether a client that disconnects cancels its requests (2026-07-28).
-    pub(crate) cancels: bool,
-    /// In a fleet: the requests of the stream, as event ids contain them.
+    pub(crate) reads: ClientReads,
+    on_disconnect: OnDisconnect,
+    /// In a fleet: its requests, as event ids name them.
     requests: Option<Box<str>>,
     state: Mutex<BufferState>,
     pub(crate) client: AtomicWaker,
@@ -130,19 +145,24 @@ pub(crate) enum FirstResponse {
 impl ReplayBuffer {
     /// Returns the buffer of a stream that carries messages of every kind and belongs to no request.
     pub(crate) fn new(id: StreamId, signals: Arc<SessionSignals>) -> Arc<Self> {
-        Self::naming(None, id, false, false, signals)
+        Self::naming(None, id, ClientReads::Everything, OnDisconnect::Keeps, signals)
     }
 
     /// Returns a buffer whose event ids contain the requests of the stream.
     pub(crate) fn naming(
         requests: Option<Box<str>>,
         id: StreamId,
-        only_answers: bool,
-        cancels: bool,
+        reads: ClientReads,
+        on_disconnect: OnDisconnect,
         signals: Arc<SessionSignals>,
     ) -> Arc<Self> {
         let (state, client) = (Mutex::default(), AtomicWaker::new());
-        Arc::new(Self { id, only_answers, cancels, requests, state, client, signals })
+        Arc::new(Self { id, reads, on_disconnect, requests, state, client, signals })
+    }
+
+    /// Whether a client that disconnects cancels its requests.
+    pub(crate) fn cancels(&self) -> bool {
+        self.on_disconnect == OnDisconnect::Cancels
     }
 
     /// Returns the event id of the message with this number.
@@ -314,7 +334,7 @@ impl ReplayBuffer {
 
     /// Whether the client has disconnected and thereby cancelled its requests.
     pub(crate) fn is_given_up(&self) -> bool {
-        self.cancels && !self.lock().attached
+        self.cancels() && !self.lock().attached
     }
 
     /// Returns the bytes that were handed to the client and that it has not received.
@@ -330,7 +350,7 @@ impl ReplayBuffer {
         self.fit(&mut state);
         drop(state);
         self.client.wake();
-        if self.cancels {
+        if self.cancels() {
             self.signals.mark_disconnected(self.id);
         }
     }
@@ -429,8 +449,8 @@ impl BufferState {
 }
 
 impl BufferState {
-    /// Returns what has arrived first. `only_answers`: the client takes nothing else, so all answers must have arrived.
-    pub(crate) fn first_response(&self, only_answers: bool) -> FirstResponse {
+    /// The first content of the response to a client that reads these messages.
+    pub(crate) fn first_response(&self, reads: ClientReads) -> FirstResponse {
         let large = self.messages.front().is_some_and(|first| {
             first.class == MessageClass::Answer
                 && !(first.whole || first.broken_off)
@@ -440,7 +460,7 @@ impl BufferState {
             || self.messages.iter().all(|one| one.class == MessageClass::Answer && one.whole);
         match (large, self.over) {
             (true, _) if self.open.len() <= 1 => FirstResponse::Large,
-            _ if !only_answers && !answers() => FirstResponse::Events,
+            _ if reads == ClientReads::Everything && !answers() => FirstResponse::Events,
             (_, true) => FirstResponse::Answers,
             (_, false) => FirstResponse::Wait,
         }

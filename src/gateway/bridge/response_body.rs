@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::session::{BridgeSession, ENDED};
-use crate::gateway::bridge::subscription::{ReadStatus, Subscription};
+use crate::gateway::bridge::subscription::{EventForm, ReadStatus, Subscription};
 use crate::gateway::route_state::StreamPermit;
 use crate::protocol::sse;
 use crate::transport::http::body::{Batch, BodyProducer};
@@ -71,8 +71,8 @@ impl BridgeBody {
 
     fn collect(&mut self) -> ReadStatus {
         match self.form {
-            ResponseForm::Events => self.subscription.events(true, &mut self.out),
-            ResponseForm::Plain => self.subscription.events(false, &mut self.out),
+            ResponseForm::Events => self.subscription.events(EventForm::WithIds, &mut self.out),
+            ResponseForm::Plain => self.subscription.events(EventForm::WithoutIds, &mut self.out),
             ResponseForm::Json => self.subscription.pieces(&mut self.out),
         }
     }
@@ -102,11 +102,11 @@ impl BodyProducer for BridgeBody {
                     return Poll::Ready(None);
                 }
             }
-            if ready!(self.pacing.poll_taken(cx, || self.session.signals.slow(true))) {
+            if ready!(self.pacing.poll_taken(cx, || self.session.signals.add_slow_client())) {
                 self.subscription.acknowledge();
                 self.session.touch();
                 if self.pacing.keeps_up() {
-                    self.session.signals.slow(false);
+                    self.session.signals.remove_slow_client();
                 }
             }
             let due = self.pacing.comment_due().filter(|_| self.form != ResponseForm::Json);
@@ -125,7 +125,7 @@ impl BodyProducer for BridgeBody {
 impl Drop for BridgeBody {
     fn drop(&mut self) {
         if self.pacing.is_slow() {
-            self.session.signals.slow(false);
+            self.session.signals.remove_slow_client();
         }
         self.session
             .listening

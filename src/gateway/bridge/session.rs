@@ -11,7 +11,7 @@ use http::request::Parts;
 use http::{Response, StatusCode};
 use tokio::sync::mpsc;
 
-use crate::gateway::bridge::replay_buffer::ReplayBuffer;
+use crate::gateway::bridge::replay_buffer::{ClientReads, OnDisconnect, ReplayBuffer};
 use crate::gateway::bridge::signals::{Broken, SessionSignals};
 use crate::gateway::client_limits::fair_share::FairShare;
 use crate::gateway::client_limits::{ClientPermit, LimitedClient};
@@ -218,21 +218,20 @@ impl BridgeSession {
         self.table().agreed.clone()
     }
 
-    /// Opens a stream for the answers to a POST. `requests`: the requests for the stream's event ids.
-    pub(crate) fn open(&self, only_answers: bool, requests: Option<Box<str>>) -> Arc<ReplayBuffer> {
+    /// Opens a stream for the answers to a POST. `requests`: the requests that the event ids of the stream name.
+    pub(crate) fn open(&self, reads: ClientReads, requests: Option<Box<str>>) -> Arc<ReplayBuffer> {
         let mut table = self.table();
         // Old streams are dropped here, because only a new stream needs their memory.
         table.forget();
         table.last += 1;
         let number = table.last;
         let signals = Arc::clone(&self.signals);
-        let buffer = ReplayBuffer::naming(
-            requests,
-            StreamId(number),
-            only_answers,
-            self.kind == SessionKind::Shared,
-            signals,
-        );
+        let on_disconnect = match self.kind {
+            SessionKind::Shared => OnDisconnect::Cancels,
+            SessionKind::Own | SessionKind::HttpSse => OnDisconnect::Keeps,
+        };
+        let buffer =
+            ReplayBuffer::naming(requests, StreamId(number), reads, on_disconnect, signals);
         table.buffers.insert(number, Arc::clone(&buffer));
         buffer
     }

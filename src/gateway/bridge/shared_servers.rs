@@ -46,6 +46,14 @@ pub(crate) struct SharedServers {
     known: Mutex<HashMap<Caller, SharedServer>>,
 }
 
+/// The course of a shared server that has died.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AfterDeath {
+    /// It is started again.
+    Restarts,
+    Stays,
+}
+
 /// The state of the server that a caller shares.
 enum SharedLookup {
     ServerPermit(Arc<BridgeSession>),
@@ -64,14 +72,14 @@ impl SharedServers {
     fn find(
         known: &HashMap<Caller, SharedServer>,
         caller: &Caller,
-        restarts: bool,
+        after_death: AfterDeath,
     ) -> SharedLookup {
         let Some(entry) = known.get(caller) else { return SharedLookup::None };
         if !entry.session.is_over() {
             return SharedLookup::ServerPermit(Arc::clone(&entry.session));
         }
         match entry.died {
-            Some(_) if !restarts => SharedLookup::Dead,
+            Some(_) if after_death == AfterDeath::Stays => SharedLookup::Dead,
             Some(died) => SharedLookup::At(died + pause(entry.deaths)),
             None if entry.session.was_ended() => SharedLookup::None,
             // The server is being stopped, with all that it has started. Look again until it has ended.
@@ -85,14 +93,14 @@ impl SharedServers {
     pub(crate) async fn session_of<E>(
         &self,
         caller: Caller,
-        restarts: bool,
+        after_death: AfterDeath,
         dead: impl Fn() -> E,
         start: impl Fn(bool) -> Result<Arc<BridgeSession>, E>,
     ) -> Result<Arc<BridgeSession>, E> {
         loop {
             let at = {
                 let mut known = self.lock();
-                match Self::find(&known, &caller, restarts) {
+                match Self::find(&known, &caller, after_death) {
                     SharedLookup::ServerPermit(session) => return Ok(session),
                     SharedLookup::At(at) if at > Instant::now() => at,
                     SharedLookup::Dead => return Err(dead()),

@@ -131,13 +131,14 @@ impl SessionSignals {
         self.has_left.load(Ordering::Relaxed)
     }
 
-    /// Notes that a client has become slow, or is no longer slow.
-    pub(crate) fn slow(&self, slow: bool) {
-        if slow {
-            self.slow.fetch_add(1, Ordering::Relaxed);
-        } else {
-            self.slow.fetch_sub(1, Ordering::Relaxed);
-        }
+    /// Notes that a client has become slow.
+    pub(crate) fn add_slow_client(&self) {
+        self.slow.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes that a slow client is no longer slow, or has disconnected.
+    pub(crate) fn remove_slow_client(&self) {
+        self.slow.fetch_sub(1, Ordering::Relaxed);
     }
 
     pub(crate) fn is_slow(&self) -> bool {

@@ -14,7 +14,15 @@ use crate::protocol::jsonrpc::own_error;
 use crate::relay::SOLE_STREAM;
 use crate::transport::http::body::Batch;
 
-/// A client that reads a stream. It counts as disconnected when this value is dropped.
+/// The form of events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EventForm {
+    /// The client can resume.
+    WithIds,
+    WithoutIds,
+}
+
+/// A client that reads a stream. The client counts as gone when this value is dropped.
 pub(crate) struct Subscription {
     pub(crate) buffer: Arc<ReplayBuffer>,
     reader: u64,
@@ -41,7 +49,7 @@ impl Subscription {
         if !self.listens(&state, cx) {
             return Poll::Ready(FirstResponse::Events);
         }
-        match state.first_response(self.buffer.only_answers) {
+        match state.first_response(self.buffer.reads) {
             FirstResponse::Wait => {
                 self.ask_for_more(&mut state);
                 Poll::Pending
@@ -54,7 +62,7 @@ impl Subscription {
     pub(crate) fn poll_over(&self, cx: &Context<'_>) -> Poll<FirstResponse> {
         let mut state = self.buffer.lock();
         if !self.listens(&state, cx) || state.over {
-            return Poll::Ready(state.first_response(self.buffer.only_answers));
+            return Poll::Ready(state.first_response(self.buffer.reads));
         }
         self.ask_for_more(&mut state);
         Poll::Pending
@@ -96,8 +104,9 @@ impl Subscription {
         texts
     }
 
-    /// Writes the available messages as events; with ids the client can resume.
-    pub(crate) fn events(&self, ids: bool, out: &mut Batch) -> ReadStatus {
+    /// Writes the available messages as events.
+    pub(crate) fn events(&self, form: EventForm, out: &mut Batch) -> ReadStatus {
+        let ids = form == EventForm::WithIds;
         let mut state = self.buffer.lock();
         if state.reader != self.reader {
             return ReadStatus::Elsewhere;
@@ -232,7 +241,7 @@ impl Drop for Subscription {
             state.over = true;
         }
         self.ask_for_more(&mut state);
-        if self.buffer.cancels && !state.over {
+        if self.buffer.cancels() && !state.over {
             self.buffer.signals.mark_disconnected(self.buffer.id);
         }
     }

@@ -107,7 +107,8 @@ impl Request {
     /// Runs a tool whose last notification repeats the result. Returns this notification and the result.
     async fn pagerank(&self, stream: &ReplyStream) -> Vec<String> {
         let step = |percent: u32, words: &str| {
-            self.tools_progress(&format!(r#"{{"percent":{percent},"message":"{words}"}}"#), false)
+            let payload = format!(r#"{{"percent":{percent},"message":"{words}"}}"#);
+            self.tools_progress(&payload)
         };
         stream.say([step(5, "Loading the graph")]).await;
         for iteration in 1..=8 {
@@ -117,7 +118,7 @@ impl Request {
         }
         sleep(PACE).await;
         let result = r#"{"status":"complete","ranks":[["parser",0.31],["lexer",0.22]]}"#;
-        vec![self.tools_progress(result, true), self.text_result(result)]
+        vec![self.last_tools_progress(result), self.text_result(result)]
     }
 
     /// Runs a tool whose last notification comes late. Returns the result and this notification.
@@ -135,10 +136,18 @@ impl Request {
         vec![self.text_result("12 folders"), late]
     }
 
-    fn tools_progress(&self, payload: &str, last: bool) -> String {
+    fn tools_progress(&self, payload: &str) -> String {
+        self.tools_notification(payload, "false")
+    }
+
+    fn last_tools_progress(&self, payload: &str) -> String {
+        self.tools_notification(payload, "true")
+    }
+
+    fn tools_notification(&self, payload: &str, is_final: &str) -> String {
         let (id, text) = (&self.id, quoted(payload));
         format!(
-            r#"{{"jsonrpc":"2.0","method":"tools/progress","params":{{"id":{id},"content":[{{"type":"text","text":{text}}}],"isFinal":{last}}}}}"#
+            r#"{{"jsonrpc":"2.0","method":"tools/progress","params":{{"id":{id},"content":[{{"type":"text","text":{text}}}],"isFinal":{is_final}}}}}"#
         )
     }
 

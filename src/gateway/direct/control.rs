@@ -8,6 +8,7 @@ use http::request::Parts;
 use http::{HeaderMap, Uri, Version};
 use tokio::time::timeout;
 
+use crate::gateway::observers::Observers;
 use crate::gateway::route_state::RouteState;
 use crate::observe::error_chain::error_chain;
 use crate::progress::{Payload, Policy};
@@ -18,9 +19,11 @@ use crate::transport::mcp_http::target::Target;
 /// Sends messages of Milepost itself to the server: cancellations, and `logging/setLevel`. They have the headers of a
 /// client's request, and the server's answers to them go to no client.
 ///
-/// Almost no request needs them. So the client's headers are kept as they are, and those for the server are made with
-/// the first message.
-pub(crate) struct ControlSender(Box<ControlHead>);
+/// Nearly no request has such a message. So the client's headers are kept as they are, and those for the server are made
+/// once there is one.
+pub(crate) struct ControlSender {
+    head: Box<ControlHead>,
+}
 
 /// What the head of a message is made of.
 struct ControlHead {
@@ -36,9 +39,11 @@ struct ControlHead {
 pub(crate) type ControlledServer = fn(&RouteState) -> Option<&Target>;
 
 impl ControlSender {
-    /// Whether messages of Milepost itself can occur. `is_seen`: operators may see and cancel the calls of the request.
-    pub(crate) fn is_needed(policy: &Policy, is_seen: bool) -> bool {
-        policy.has_timeout() || policy.log_level.is_some() || is_seen
+    /// Whether such messages can occur. `observers` show the calls of the request to operators, who may cancel them.
+    pub(crate) fn is_needed(policy: &Policy, observers: Option<&Observers>) -> bool {
+        policy.has_timeout()
+            || policy.log_level.is_some()
+            || observers.is_some_and(Observers::has_any)
     }
 
     /// Returns a sender to `uri` of `server`, with the headers of the client's request `parts`.
@@ -49,12 +54,12 @@ impl ControlSender {
     ) -> Self {
         let (state, uri) = (Arc::clone(state), uri.clone());
         let Parts { version, headers, .. } = parts;
-        Self(Box::new(ControlHead { state, server, uri, version, headers }))
+        Self { head: Box::new(ControlHead { state, server, uri, version, headers }) }
     }
 
     /// Sends a message to the server, in a task.
     pub(crate) fn send(&self, payload: &Payload) {
-        let ControlHead { state, server, uri, version, headers } = &*self.0;
+        let ControlHead { state, server, uri, version, headers } = &*self.head;
         let Some(target) = server(state) else { return };
         let body = RequestBody::from(payload.to_bytes());
         let (address, head) = ((&target.host, uri.clone()), (*version, headers));

@@ -5,6 +5,7 @@ use http::{HeaderValue, Request, Uri};
 
 use super::control::{ControlSender, ControlledServer};
 use super::post::Post;
+use crate::gateway::observers::Observers;
 use crate::transport::http::request_body::RequestBody;
 
 impl Post {
@@ -13,10 +14,10 @@ impl Post {
     pub(crate) fn request(
         &self,
         (address, parts, body): ((&HeaderValue, Uri), Parts, RequestBody),
-        is_seen: bool,
+        observers: Option<&Observers>,
     ) -> (Request<RequestBody>, Option<ControlSender>) {
         let state = &self.direct.state;
-        if !ControlSender::is_needed(self.policy(), is_seen) {
+        if !ControlSender::is_needed(self.policy(), observers) {
             return (state.forwarder.request(address, parts, body), None);
         }
         let request = state.forwarder.copied_request(address, &parts, body);

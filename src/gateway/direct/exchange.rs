@@ -187,10 +187,13 @@ impl Exchange {
                 gave_up |= is_ended_here || call.outcome == Outcome::ServerGone;
             }
             if let FilterEvent::Message { number, verdict, .. } = record {
-                let withheld = matches!(verdict, Verdict::Withheld(_));
+                if !matches!(verdict, Verdict::Withheld(_)) {
+                    self.event_ids.note_passed(number);
+                    continue;
+                }
                 let revision =
                     self.filter.try_with(|filter| filter.calls().handshake().revision()).flatten();
-                self.event_ids.apply_verdict(number, withheld, revision, out.as_deref_mut());
+                self.event_ids.note_withheld(number, revision, out.as_deref_mut());
             }
         }
         if self.lease.is_some()

@@ -14,6 +14,7 @@ use crate::gateway::route_state::StreamPermit;
 use crate::transport::http::body::Body;
 use crate::transport::http::client::UpstreamBody;
 use crate::transport::http::endpoints::PROTECTED_RESOURCE;
+use crate::transport::http::forwarder::BodyOrigin;
 use crate::transport::http::inflate::PlainBody;
 use crate::transport::http::public_metadata::{read_document, with_public_resource};
 use crate::transport::http::request_body::RequestBody;
@@ -45,7 +46,8 @@ impl Direct {
             {
                 let (parts, body) = response.into_parts();
                 let piped = PipedStream::new(body, &self.state.shared.shutdown);
-                self.state.forwarder.response(parts, false, Body::Stream(Box::new(piped)))
+                let body = Body::Stream(Box::new(piped));
+                self.state.forwarder.response(parts, BodyOrigin::Server, body)
             }
             Ok(response) => {
                 // The waits of the session's requests end only if the server has accepted the end of the session.
@@ -92,7 +94,7 @@ impl Direct {
             return text(StatusCode::BAD_GATEWAY, why);
         };
         let document = with_public_resource(&document, public).unwrap_or(document);
-        self.state.forwarder.response(parts, true, Body::Whole(Some(document)))
+        self.state.forwarder.response(parts, BodyOrigin::Milepost, Body::Whole(Some(document)))
     }
 
     pub(crate) async fn get(
@@ -122,7 +124,7 @@ impl Direct {
         let mut stream = EventStream::new(listening, body, silence, write_state);
         stream.pacing.begin_listening();
         let body = stream_body::of_listener(stream, permit);
-        self.state.forwarder.response(head, true, body)
+        self.state.forwarder.response(head, BodyOrigin::Milepost, body)
     }
 
     /// Asks the server for a stream of events with a GET; the error is the response for the client.

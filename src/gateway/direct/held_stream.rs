@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::session::Session;
+use super::session::{Session, SessionBeginning};
 use super::{Direct, stream_body};
 use crate::gateway::client_limits::LimitedClient;
 use crate::gateway::direct::claim::ClaimRequest;
@@ -20,6 +20,7 @@ use crate::gateway::direct::listen_stream::Listening;
 use crate::gateway::route_state::StreamPermit;
 use crate::transport::http::body::{Body, BodyProducer};
 use crate::transport::http::client::UpstreamError;
+use crate::transport::http::forwarder::BodyOrigin;
 use crate::transport::http::inflate::PlainBody;
 use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::write_state::WriteState;
@@ -58,17 +59,20 @@ struct Handover {
 /// Returns the handler of a stream on which the client with these headers listens.
 pub(crate) fn listening(direct: &Direct, request_head: &RequestHead) -> Listening {
     let session = match request_head.session_id() {
-        Some(id) => direct.sessions.find_or_begin(id, &direct.state.policy, true, None),
-        // Without a session, none of the client's requests can be found here.
+        Some(id) => {
+            direct.sessions.find_or_begin(id, &direct.state.policy, SessionBeginning::Missed, None)
+        }
+        // Without a session, no request can be known here.
         None => {
             let observers = &direct.state.shared.observers;
             let scope = direct.sessions.scope(None, None);
-            Arc::new(Session::new(&direct.state.policy, true, observers, None, scope))
+            let (policy, beginning) = (&direct.state.policy, SessionBeginning::Missed);
+            Arc::new(Session::new(policy, beginning, observers, None, scope))
         }
     };
-    let observing = direct.state.policy.observes();
     let last = request_head.last_event_id();
-    Listening::new(session.listen(last), observing, last.is_some())
+    let listening = Listening::new(session.listen(last), &direct.state.policy);
+    if last.is_some() { listening.resumed() } else { listening }
 }
 
 impl Direct {
@@ -192,7 +196,7 @@ impl Direct {
         let (reply, receiver) = oneshot::channel();
         claim.send(ClaimRequest { write_state: write_state.clone(), reply }).await.ok()?;
         let (head, body) = receiver.await.ok()?;
-        Some(self.state.forwarder.response(head, true, body))
+        Some(self.state.forwarder.response(head, BodyOrigin::Milepost, body))
     }
 }
 

@@ -28,6 +28,7 @@ use crate::transport::clock::now;
 use crate::transport::http::body::{Batch, Body};
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::forwarded::public_path;
+use crate::transport::http::forwarder::BodyOrigin;
 use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::write_state::WriteState;
 use crate::transport::mcp_http::event_ids::EventIds;
@@ -325,7 +326,7 @@ impl Direct {
         };
         let stream = EventStream::new(speaking, body, Silence::of(&self.state.route), write_state);
         let body = stream_body::of_listener(stream, permit);
-        self.state.forwarder.response(head, true, body)
+        self.state.forwarder.response(head, BodyOrigin::Milepost, body)
     }
 
     /// Forwards a POST of a client whose answers go to its HTTP+SSE stream, which is told of the message first.
@@ -392,8 +393,8 @@ impl Direct {
     ) -> Response<Body> {
         let address = (&target.host, target.at(endpoint.on_server.clone()));
         let open = self.state.shared.calls.open();
-        let is_seen = self.state.shared.observers.has_any();
-        let request = if ControlSender::is_needed(&self.state.policy, is_seen) {
+        let observers = Some(&*self.state.shared.observers);
+        let request = if ControlSender::is_needed(&self.state.policy, observers) {
             let request = self.state.forwarder.copied_request(address, &parts, body);
             let server: ControlledServer = |state| state.sse.as_ref();
             let control = ControlSender::new(&self.state, (server, request.uri()), parts);

@@ -14,6 +14,7 @@ use crate::gateway::route_state::StreamPermit;
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::transport::http::body::Body;
 use crate::transport::http::client::UpstreamBody;
+use crate::transport::http::forwarder::BodyOrigin;
 use crate::transport::mcp_http::content::{Content, is_whole};
 use crate::transport::mcp_http::event_message::UNENDED_WAIT;
 
@@ -104,9 +105,12 @@ impl Post {
                         if let Some(due) = exchange.answer_due() {
                             sleep_until(due).await;
                         }
-                        let changed = rewritten.is_some();
+                        let source = match rewritten {
+                            Some(_) => BodyOrigin::Milepost,
+                            None => BodyOrigin::Server,
+                        };
                         let body = Body::from(rewritten.unwrap_or(whole));
-                        return self.direct.state.forwarder.response(parts, changed, body);
+                        return self.direct.state.forwarder.response(parts, source, body);
                     }
                 }
             }
@@ -140,12 +144,12 @@ impl Post {
         let head = joined(held);
         if !exchange.passes_unread(&head) {
             let body = Body::Stream(Box::new(exchange.long_answer(head, body)));
-            return self.direct.state.forwarder.response(parts, true, body);
+            return self.direct.state.forwarder.response(parts, BodyOrigin::Milepost, body);
         }
         // The answer is the whole response and ends its requests, so its text is not parsed.
         let open = exchange.release();
         let body = Body::piped((!head.is_empty()).then_some(head), body, open);
-        self.direct.state.forwarder.response(parts, false, body)
+        self.direct.state.forwarder.response(parts, BodyOrigin::Server, body)
     }
 }
 

@@ -10,14 +10,14 @@ use super::mailbox::Mail;
 use super::session::{ListenDelivery, SessionStream};
 use crate::gateway::direct::event_stream::EventHandler;
 use crate::progress::input::Input;
-use crate::progress::{Origin, StreamId, Transmit};
+use crate::progress::{Origin, Policy, StreamId, Transmit};
 use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::sse::{COMMENT, SseEvent};
 use crate::relay::filter_guard::FilterGuard;
 use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
 use crate::transport::http::client::UpstreamError;
-use crate::transport::mcp_http::event_ids::{EventIds, has_id_or_retry};
+use crate::transport::mcp_http::event_ids::EventIds;
 use crate::transport::mcp_http::event_message::{divided, is_part, is_stray, message_in};
 
 /// The handler of a stream on which the client listens.
@@ -28,10 +28,14 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    /// Returns the handler. `replays`: the client resumes the stream.
-    pub(crate) fn new(member: SessionStream, observing: bool, replays: bool) -> Self {
-        let event_ids = if replays { EventIds::resumed() } else { EventIds::default() };
-        Self { member, observing, event_ids }
+    pub(crate) fn new(member: SessionStream, policy: &Policy) -> Self {
+        Self { member, observing: policy.observes(), event_ids: EventIds::default() }
+    }
+
+    /// The same stream, which its client resumes.
+    pub(crate) fn resumed(mut self) -> Self {
+        self.event_ids = EventIds::resumed();
+        self
     }
 
     /// Returns the number of the stream in its session.
@@ -87,8 +91,7 @@ impl EventHandler for Listening {
         let is_mixed = |message: &Message| member.shares(message);
         let (parts, message) = divided(message, self.member.session.revision(), is_mixed);
         for part in &parts {
-            if self.member.session.receive(self.member.stream, part, false)
-                == ListenDelivery::Passes
+            if self.member.session.receive(self.member.stream, part, None) == ListenDelivery::Passes
             {
                 self.collect(out);
                 out.transmit(&Transmit::of(part));
@@ -96,7 +99,7 @@ impl EventHandler for Listening {
         }
         let is_answer = message.kind() == Kind::Response;
         let repaired = is_answer.then(|| self.member.session.repaired(&message)).flatten();
-        match self.member.session.receive(self.member.stream, &message, has_id_or_retry(event)) {
+        match self.member.session.receive(self.member.stream, &message, Some(event)) {
             ListenDelivery::Passes if let Some(repaired) = &repaired => {
                 self.collect(out);
                 self.event_ids.note_forwarded(event);
@@ -138,7 +141,11 @@ impl EventHandler for Listening {
         }
         let revision = session.revision();
         for (number, withheld) in judged {
-            self.event_ids.apply_verdict(number, withheld, revision, Some(out));
+            if withheld {
+                self.event_ids.note_withheld(number, revision, Some(out));
+            } else {
+                self.event_ids.note_passed(number);
+            }
         }
     }
 

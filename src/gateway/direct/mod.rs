@@ -22,6 +22,7 @@ pub(crate) mod listen_stream;
 pub(crate) mod mailbox;
 mod odd_answers;
 pub(crate) mod post;
+mod post_stream;
 pub(crate) mod response;
 pub(crate) mod session;
 pub(crate) mod sessions;

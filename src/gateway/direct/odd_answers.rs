@@ -16,6 +16,7 @@ use crate::gateway::refusals::events_head;
 use crate::gateway::route_state::StreamPermit;
 use crate::transport::http::body::Body;
 use crate::transport::http::client::UpstreamBody;
+use crate::transport::http::forwarder::BodyOrigin;
 use crate::transport::http::shutdown::SHUTTING_DOWN;
 use crate::transport::mcp_http::content::Content;
 use crate::transport::mcp_http::lost_session;
@@ -40,20 +41,20 @@ impl Post {
             if answers.is_empty() {
                 let open = exchange.release();
                 drop(open);
-                return forwarder.response(parts, false, body);
+                return forwarder.response(parts, BodyOrigin::Server, body);
             }
             return self.answered(parts, answers);
         }
         if !exchange.has_listener() {
             drop(exchange.leave_open());
-            return forwarder.response(parts, false, body);
+            return forwarder.response(parts, BodyOrigin::Server, body);
         }
         exchange.wait_elsewhere();
         if self.request_head.reads_events && !self.request_head.limits_events {
             self.make_readable(&mut parts, Content::Events);
             parts.headers.extend(events_head());
-            let response = forwarder.response(parts, true, Body::empty());
-            let stream = self.stream(exchange, UpstreamAnswer::Elsewhere, permit, true);
+            let response = forwarder.response(parts, BodyOrigin::Milepost, Body::empty());
+            let stream = self.greeting_stream(exchange, UpstreamAnswer::Elsewhere, permit);
             return response.map(|_| stream);
         }
         // The client reads only JSON, so its response begins when all answers have arrived.
@@ -114,7 +115,7 @@ impl Post {
             1 => answers.remove(0),
             _ => Bytes::from([b"[", &answers.join(&b","[..])[..], b"]"].concat()),
         };
-        self.direct.state.forwarder.response(parts, true, Body::from(body))
+        self.direct.state.forwarder.response(parts, BodyOrigin::Milepost, Body::from(body))
     }
 
     /// Returns the response for a body that is not a message or cannot be read.

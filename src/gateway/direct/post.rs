@@ -12,14 +12,13 @@ use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode};
 use tokio::time::{Instant, sleep_until};
 
+use super::Direct;
 use super::exchange::Exchange;
-use super::session::Session;
-use super::{Direct, stream_body};
+use super::session::{Session, SessionBeginning};
 use crate::config::routes::Route;
 use crate::gateway::client_limits::LimitedClient;
 use crate::gateway::direct::control::ControlSender;
-use crate::gateway::direct::event_stream::{EventStream, Silence};
-use crate::gateway::direct::response::{PostUpstream, UpstreamAnswer, says_nothing};
+use crate::gateway::direct::response::{UpstreamAnswer, says_nothing};
 use crate::gateway::fleet::session::FleetSession;
 use crate::gateway::refusals::{
     events_head, leaving, no_room, no_route, read_or_refuse, unreachable,
@@ -33,6 +32,7 @@ use crate::protocol::mcp::Revision;
 use crate::relay::origin_of;
 use crate::transport::http::body::Body;
 use crate::transport::http::client::{Sending, UpstreamBody, UpstreamError};
+use crate::transport::http::forwarder::BodyOrigin;
 use crate::transport::http::inflate::PlainBody;
 use crate::transport::http::outliving::{Outlives, set_outlives};
 use crate::transport::http::request_body::RequestBody;
@@ -59,7 +59,7 @@ pub(crate) struct Post {
     members: RequestMembers,
     /// The revision that the message names.
     revision: Option<Revision>,
-    write_state: WriteState,
+    pub(super) write_state: WriteState,
     client: Option<LimitedClient>,
     /// The headers for the GET stream that Milepost will hold for the session, once the server has accepted the
     /// message.
@@ -159,11 +159,11 @@ impl Post {
             let is_modern = self.revision() == Some(Revision::V2026_07_28);
             set_outlives(if is_modern { Outlives::Nothing } else { Outlives::UntilSent });
             let origin = origin_of(&parts);
-            let is_seen = state.shared.observers.has_any();
-            let (request, control) = self.request((address, parts, body), is_seen);
+            let observers = Some(&*state.shared.observers);
+            let (request, control) = self.request((address, parts, body), observers);
             return Box::pin(self.ask(client, request, origin, control));
         }
-        let (request, control) = self.request((address, parts, body), false);
+        let (request, control) = self.request((address, parts, body), None);
         Box::pin(self.notify(client, request, control))
     }
 
@@ -344,11 +344,11 @@ impl Post {
         if status.is_success() {
             match (&self.session, id) {
                 (Some(session), _) => session.mark_accepted(caller),
-                (None, None) => self.direct.accepted.set(caller, true),
+                (None, None) => self.direct.accepted.accept(caller),
                 (None, Some(id)) => {
                     self.direct
                         .sessions
-                        .find_or_begin(id, &self.policy, true, beside)
+                        .find_or_begin(id, &self.policy, SessionBeginning::Missed, beside)
                         .mark_accepted(caller);
                 }
             }
@@ -358,7 +358,7 @@ impl Post {
         } else if status == StatusCode::UNAUTHORIZED {
             match &self.session {
                 Some(session) => session.refuse(caller),
-                None => self.direct.accepted.set(caller, false),
+                None => self.direct.accepted.refuse(caller),
             }
         } else if status == StatusCode::NOT_FOUND
             && let Some(id) = id
@@ -378,7 +378,11 @@ impl Post {
             _ => {
                 let policy = &self.policy;
                 let beside = exchange.filter_id();
-                let session = sessions.find_or_begin(id.as_bytes(), policy, !is_new, beside);
+                let beginning = match is_new {
+                    true => SessionBeginning::Seen,
+                    false => SessionBeginning::Missed,
+                };
+                let session = sessions.find_or_begin(id.as_bytes(), policy, beginning, beside);
                 session.mark_accepted(self.request_head.caller);
                 exchange.join(&session, message, &self.policy);
             }
@@ -428,8 +432,9 @@ impl Post {
         permit: StreamPermit,
     ) -> Response<Body> {
         self.make_readable(&mut parts, Content::Events);
-        let response = self.direct.state.forwarder.response(parts, true, Body::empty());
-        let stream = self.stream(exchange, UpstreamAnswer::Events(body), permit, false);
+        let response =
+            self.direct.state.forwarder.response(parts, BodyOrigin::Milepost, Body::empty());
+        let stream = self.stream(exchange, UpstreamAnswer::Events(body), permit);
         response.map(|_| stream)
     }
 
@@ -453,34 +458,10 @@ impl Post {
         headers.extend(events_head());
         let (mut parts, ()) = Response::new(()).into_parts();
         parts.headers = headers;
-        let response = self.direct.state.forwarder.response(parts, false, Body::empty());
-        let stream = self.stream(exchange, answer, permit, true);
+        let response =
+            self.direct.state.forwarder.response(parts, BodyOrigin::Server, Body::empty());
+        let stream = self.greeting_stream(exchange, answer, permit);
         response.map(|_| stream)
-    }
-
-    pub(crate) fn stream(
-        self: Box<Self>,
-        exchange: Box<Exchange>,
-        answer: UpstreamAnswer,
-        permit: StreamPermit,
-        has_greeting: bool,
-    ) -> Body {
-        // A server that answers on another stream sends nothing here.
-        let is_elsewhere = matches!(answer, UpstreamAnswer::Elsewhere);
-        let silence = Silence {
-            keep_alive: self.direct.state.route.keep_alive,
-            idle: self.direct.state.route.idle_timeout.filter(|_| !is_elsewhere),
-        };
-        let write_state = self.write_state.clone();
-        // The headers of the answer have been read, so its POST is no longer needed.
-        let has_begun = matches!(answer, UpstreamAnswer::Events(_) | UpstreamAnswer::Elsewhere);
-        let post = (!has_begun).then_some(self);
-        let upstream = PostUpstream { answer, post };
-        let mut stream = EventStream::new(*exchange, upstream, silence, write_state);
-        if has_greeting {
-            stream.send_comment_first();
-        }
-        stream_body::of_call(stream, permit)
     }
 
     pub(crate) fn unreachable(&self, error: &UpstreamError) -> Response<Body> {

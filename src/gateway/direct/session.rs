@@ -29,17 +29,26 @@ use crate::progress::{
 };
 use crate::protocol::jsonrpc::{Framing, Key, Kind, Message};
 use crate::protocol::mcp::Revision;
+use crate::protocol::sse::SseEvent;
 use crate::relay::active_tokens::{TokenLease, TokenScope};
 use crate::relay::filter_guard::FilterGuard;
 use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
+use crate::transport::mcp_http::event_ids::has_id_or_retry;
 use crate::transport::mcp_http::event_message::is_part;
 use crate::transport::mcp_http::request_body::{cancels_apart, cancels_in};
 
 /// Limit of the messages of listening streams that wait for their verdict because their order matters.
 const WAITING_MAX: usize = 256;
 
-/// One session, with the state that its streams share.
+/// Whether Milepost has seen the beginning of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SessionBeginning {
+    Seen,
+    Missed,
+}
+
+/// One session, and the shared state of its streams.
 pub(crate) struct Session {
     shared: Mutex<SessionState>,
     /// Has its own lock, so that streams that note an id do not wait for the filter.
@@ -119,10 +128,10 @@ pub(crate) struct SessionStream {
 }
 
 impl Session {
-    /// Returns a session. `begun`: its beginning was not seen by this process.
+    /// A session.
     pub(crate) fn new(
         policy: &Arc<Policy>,
-        begun: bool,
+        beginning: SessionBeginning,
         audience: &Observers,
         beside: Option<FilterId>,
         scope: TokenScope,
@@ -131,7 +140,7 @@ impl Session {
         let mut filter = FilterGuard::new(filter, Arc::clone(policy), StreamId::NOWHERE);
         filter.set_emitter(audience.emitter(beside, Scope::Session, policy));
         filter.apply(now(), Input::Begin(FilterScope::Session));
-        if begun {
+        if beginning == SessionBeginning::Missed {
             filter.apply(now(), Input::MarkIncomplete);
         }
         let filter_id = filter.filter_id();
@@ -142,7 +151,7 @@ impl Session {
             listening: BTreeSet::new(),
             resumed: BTreeMap::new(),
             next: 0,
-            began_elsewhere: begun,
+            began_elsewhere: beginning == SessionBeginning::Missed,
             leases: Vec::new(),
             tasks: 0,
             used: Instant::now(),
@@ -252,13 +261,19 @@ impl Session {
         meant.map(CancelNotice::new).collect()
     }
 
-    /// Notes that a request was answered, or a task described, on its own stream. `all`: whether every request of the
-    /// stream is answered.
-    pub(crate) fn note_delivery(&self, on: StreamId, message: &Message, all: bool) {
+    /// Notes that a request was answered, or a task described, on its own stream.
+    pub(crate) fn note_delivery(&self, on: StreamId, message: &Message) {
         let mut shared = self.lock();
         shared.filter.note_delivery(now(), Some(on), message);
-        // The answer may have had an id that the session does not know, so all requests of the stream are ended.
-        if all && shared.filter.try_with(|filter| filter.intake().has_calls_on(on)) == Some(true) {
+        shared.note();
+    }
+
+    /// Notes the last delivery on a stream: every request of the stream is answered.
+    pub(crate) fn note_last_delivery(&self, on: StreamId, message: &Message) {
+        let mut shared = self.lock();
+        shared.filter.note_delivery(now(), Some(on), message);
+        // The answer may have had an id that the session does not know.
+        if shared.filter.try_with(|filter| filter.intake().has_calls_on(on)) == Some(true) {
             shared.filter.apply(now(), Input::SettleStream(on));
         }
         shared.note();
@@ -291,9 +306,14 @@ impl Session {
         }
     }
 
-    /// Handles a message on a listening stream of the client. [`Session::collect`] later returns the bytes for the
-    /// stream and, if `matters`, the verdict.
-    pub(crate) fn receive(&self, on: StreamId, message: &Message, matters: bool) -> ListenDelivery {
+    /// Handles a message on a listening stream of the client. [`Session::collect`] returns the
+    /// bytes for that stream, and the verdict if the `event` of the message has more fields.
+    pub(crate) fn receive(
+        &self,
+        on: StreamId,
+        message: &Message,
+        event: Option<&SseEvent>,
+    ) -> ListenDelivery {
         let mut shared = self.lock();
         let origin = Origin::Stream(on);
         if !shared.repeats_unseen(on) {
@@ -333,7 +353,7 @@ impl Session {
         }
         let number =
             shared.filter.try_with(|filter| filter.intake().last_number()).unwrap_or_default();
-        if matters && shared.waiting.len() < WAITING_MAX {
+        if event.is_some_and(has_id_or_retry) && shared.waiting.len() < WAITING_MAX {
             shared.waiting.insert(number, on);
         }
         ListenDelivery::Taken(number)

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 
-use super::session::Session;
+use super::session::{Session, SessionBeginning};
 use crate::gateway::observers::Observers;
 use crate::observe::events::FilterId;
 use crate::progress::Policy;
@@ -84,7 +84,7 @@ impl Sessions {
         &self,
         id: &[u8],
         policy: &Arc<Policy>,
-        begun: bool,
+        beginning: SessionBeginning,
         beside: Option<FilterId>,
     ) -> Arc<Session> {
         let mut known = self.lock(id);
@@ -99,7 +99,7 @@ impl Sessions {
         }
         let session = Arc::new(Session::new(
             policy,
-            begun,
+            beginning,
             &self.audience,
             beside,
             self.scope(None, Some(id)),
@@ -179,7 +179,12 @@ mod tests {
 
     async fn begin(sessions: &Sessions, id: &str) -> Arc<Session> {
         advance(Duration::from_secs(1)).await;
-        sessions.find_or_begin(id.as_bytes(), &Arc::new(Policy::default()), false, None)
+        sessions.find_or_begin(
+            id.as_bytes(),
+            &Arc::new(Policy::default()),
+            SessionBeginning::Seen,
+            None,
+        )
     }
 
     fn known<'a>(sessions: &Sessions, ids: &'a [String]) -> Vec<&'a str> {

@@ -18,13 +18,21 @@ pub enum Course {
     Loop,
 }
 
-/// Decides where a request is served whose session belongs to `owner`. `me` is this process, `passed_on` whether
-/// another replica has passed the request on. `is_down` tells whether the replica at an address could not be reached a
-/// short time ago.
+/// The sender of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestSender {
+    /// The client of the session.
+    Client,
+    /// Another replica, which has passed the request on.
+    Replica,
+}
+
+/// Decides where a request is served whose session belongs to `owner`. `me`: this process. `is_down`: returns
+/// whether the replica at an address was unreachable a short time ago.
 pub fn course(
     owner: Owner,
     me: Owner,
-    passed_on: bool,
+    sender: RequestSender,
     is_down: impl FnOnce(SocketAddr) -> bool,
 ) -> Course {
     if owner == me {
@@ -32,7 +40,7 @@ pub fn course(
     } else if owner.address == me.address {
         // An earlier process had this address, and the session ended with that process.
         Course::Gone
-    } else if passed_on {
+    } else if sender == RequestSender::Replica {
         Course::Loop
     } else if is_down(owner.address) {
         Course::Gone
@@ -50,12 +58,19 @@ mod tests {
         let owner = |port, boot| Owner { address: SocketAddr::from(([10, 0, 0, 1], port)), boot };
         let me = owner(1, 7);
         let other = owner(2, 9);
-        assert_eq!(course(me, me, false, |_| true), Course::Here);
-        assert_eq!(course(me, me, true, |_| true), Course::Here);
-        assert_eq!(course(other, me, false, |_| false), Course::Elsewhere(other.address));
-        assert_eq!(course(other, me, false, |_| true), Course::Gone);
-        assert_eq!(course(other, me, true, |_| false), Course::Loop);
-        assert_eq!(course(owner(1, 6), me, false, |_| false), Course::Gone, "it started anew");
-        assert_eq!(course(owner(1, 6), me, true, |_| false), Course::Gone);
+        assert_eq!(course(me, me, RequestSender::Client, |_| true), Course::Here);
+        assert_eq!(course(me, me, RequestSender::Replica, |_| true), Course::Here);
+        assert_eq!(
+            course(other, me, RequestSender::Client, |_| false),
+            Course::Elsewhere(other.address)
+        );
+        assert_eq!(course(other, me, RequestSender::Client, |_| true), Course::Gone);
+        assert_eq!(course(other, me, RequestSender::Replica, |_| false), Course::Loop);
+        assert_eq!(
+            course(owner(1, 6), me, RequestSender::Client, |_| false),
+            Course::Gone,
+            "it started anew"
+        );
+        assert_eq!(course(owner(1, 6), me, RequestSender::Replica, |_| false), Course::Gone);
     }
 }

@@ -39,7 +39,9 @@ pub const OWNED_FOR: Duration = Duration::from_secs(60);
 
 /// The name of a session in the store. It is a digest, so that the store does not reveal the session's id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SessionKey([u8; 16]);
+pub struct SessionKey {
+    hash: [u8; 16],
+}
 
 impl SessionKey {
     /// Returns the name of a route's session, made of the id that the server gave.
@@ -47,12 +49,12 @@ impl SessionKey {
         let whole = digest(&SHA256, &[route.as_bytes(), &[0], id].concat());
         let mut key = [0; 16];
         key.copy_from_slice(&whole.as_ref()[..16]);
-        Self(key)
+        Self { hash: key }
     }
 
     /// Returns the name as text: 32 hexadecimal digits.
     pub fn text(self) -> String {
-        format!("{:032x}", u128::from_be_bytes(self.0))
+        format!("{:032x}", u128::from_be_bytes(self.hash))
     }
 }
 

@@ -31,7 +31,7 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
-use self::course::{Course, course};
+use self::course::{Course, RequestSender, course};
 use self::forward::unreachable_now;
 use self::heirs::{Heir, Heirs, OwnerStore, SessionKey};
 use self::passport::{ClientFacts, PassportError, PassportOffice};
@@ -160,6 +160,7 @@ impl FleetMember {
         }
         let (mut parts, body) = request.into_parts();
         let is_passed_on = parts.extensions.get::<PassedOn>().is_some();
+        let sender = if is_passed_on { RequestSender::Replica } else { RequestSender::Client };
         let mut session = FleetSession::new(&self.seal, route, client.name.clone());
         let (kind, opened) = session.opened(part, &parts);
         let mut request = match opened {
@@ -175,7 +176,7 @@ impl FleetMember {
                 // Whether any replica can serve the session. A replica that shuts down keeps the sessions that others
                 // cannot.
                 let moves = has_address(route, part);
-                let found = self.find_server(owner, heritage, moves, is_passed_on, request, client);
+                let found = self.find_server(owner, heritage, moves, sender, request, client);
                 let (request, place) = found.await?;
                 session.is_taken_over = place == ServedHere::Unsettled;
                 let (mut parts, body) = request.into_parts();
@@ -217,7 +218,7 @@ impl FleetMember {
         owner: Owner,
         heritage: Option<(&Heirs, SessionKey)>,
         moves: bool,
-        is_passed_on: bool,
+        sender: RequestSender,
         mut request: Request<Incoming>,
         client: &ClientFacts,
     ) -> Result<(Request<Incoming>, ServedHere), Box<Response<Body>>> {
@@ -225,7 +226,7 @@ impl FleetMember {
         if heritage.is_some_and(|(heirs, session)| heirs.is_mine(session)) {
             return Ok((request, ServedHere::Owned));
         }
-        let mut decided = course(owner, me, is_passed_on, |peer| self.peers.is_down(peer));
+        let mut decided = course(owner, me, sender, |peer| self.peers.is_down(peer));
         let (mut target, mut gone) = (owner, None);
         for _ in 0..REPLICAS_TRIED_MAX {
             match decided {
@@ -254,7 +255,7 @@ impl FleetMember {
                 Heir::Unknown => return Ok((request, ServedHere::Unsettled)),
                 Heir::Other(heir) => heir,
             };
-            decided = course(heir, me, is_passed_on, |peer| self.peers.is_down(peer));
+            decided = course(heir, me, sender, |peer| self.peers.is_down(peer));
             if decided == Course::Loop {
                 break;
             }

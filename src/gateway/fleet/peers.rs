@@ -110,7 +110,7 @@ impl Peers {
             }
             None => {
                 let host = address.ip().to_string();
-                Connector::Network(Arc::new(Dialer::new(host, address.port(), None, false)))
+                Connector::Network(Arc::new(Dialer::new(host, address.port(), None)))
             }
         }
     }

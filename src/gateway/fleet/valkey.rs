@@ -103,7 +103,10 @@ async fn speak(
 ) {
     let mut health = StoreHealth::default();
     while let Some(command) = commands.recv().await {
-        let is_renewal = matches!(command, StoreCommand::Renew(..));
+        let task = match command {
+            StoreCommand::Settle(..) => StoreTask::Claim,
+            StoreCommand::Renew(..) => StoreTask::Renewal,
+        };
         let done = match command {
             // The request may have gone on without the result.
             StoreCommand::Settle(_, answer) if answer.is_closed() => continue,
@@ -121,7 +124,7 @@ async fn speak(
         if done.is_err() {
             errors.inc();
         }
-        match (health.note(is_renewal, done.is_ok()), done) {
+        match (health.note(task, &done), done) {
             (Some(StoreChange::Fails), Err(error)) => {
                 let error = error.to_string();
                 tracing::warn!(
@@ -144,6 +147,13 @@ struct StoreHealth {
     failing: [bool; 2],
 }
 
+/// The kind of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StoreTask {
+    Claim,
+    Renewal,
+}
+
 /// A message for operators, given once for each change.
 #[derive(Debug, PartialEq, Eq)]
 enum StoreChange {
@@ -154,10 +164,10 @@ enum StoreChange {
 }
 
 impl StoreHealth {
-    /// Notes the outcome of a command. Returns a change that operators should know.
-    fn note(&mut self, is_renewal: bool, is_done: bool) -> Option<StoreChange> {
+    /// Takes the outcome of a command.
+    fn note<E>(&mut self, task: StoreTask, outcome: &Result<(), E>) -> Option<StoreChange> {
         let had_failed = self.failing.contains(&true);
-        self.failing[usize::from(is_renewal)] = !is_done;
+        self.failing[task as usize] = outcome.is_err();
         match (had_failed, self.failing.contains(&true)) {
             (false, true) => Some(StoreChange::Fails),
             (true, false) => Some(StoreChange::AnswersAgain),
@@ -309,8 +319,11 @@ mod tests {
     /// fail.
     fn told(commands: &str) -> Vec<Option<StoreChange>> {
         let mut health = StoreHealth::default();
-        let note =
-            |sign: char| health.note(sign.eq_ignore_ascii_case(&'r'), sign.is_ascii_lowercase());
+        let note = |sign: char| {
+            let is_renewal = sign.eq_ignore_ascii_case(&'r');
+            let task = if is_renewal { StoreTask::Renewal } else { StoreTask::Claim };
+            health.note(task, &if sign.is_ascii_lowercase() { Ok(()) } else { Err(()) })
+        };
         commands.chars().map(note).collect()
     }
 

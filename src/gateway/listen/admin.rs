@@ -22,6 +22,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderName, ORIGIN};
 use http::request::Parts;
+use http::uri::Scheme;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::{BodyExt, Limited};
@@ -75,8 +76,8 @@ pub(super) struct AdminApi<H> {
     via: Via,
     handler: Arc<H>,
     streams: AdminStreams,
-    /// The address of the listener for clients, and whether it speaks TLS.
-    clients: Option<(SocketAddr, bool)>,
+    /// The scheme and the address of the listener for clients.
+    clients: Option<(Scheme, SocketAddr)>,
 }
 
 /// What the live page shows about the listener for clients.
@@ -100,25 +101,27 @@ impl<H: Handler> AdminApi<H> {
         Self { access, state, via, handler, streams, clients: None }
     }
 
-    /// Returns the API with the address of the listener for clients, and whether that uses TLS.
-    pub(super) fn knowing(self, clients: Option<SocketAddr>, is_tls: bool) -> Self {
-        Self { clients: clients.map(|address| (address, is_tls)), ..self }
+    /// The same, with the scheme and the address of the listener for clients.
+    pub(super) fn knowing(self, scheme: Scheme, clients: Option<SocketAddr>) -> Self {
+        Self { clients: clients.map(|address| (scheme, address)), ..self }
     }
 
     fn about(&self, server: &Server) -> AboutClients {
-        let address = self.clients.map(|(address, is_tls)| match &server.public_url {
+        let address = self.clients.as_ref().map(|(scheme, address)| match &server.public_url {
             Some(url) => url.to_string().trim_end_matches('/').to_owned(),
-            None => {
-                let scheme = if is_tls { "https" } else { "http" };
-                format!("{scheme}://{}", own_address(address))
-            }
+            None => format!("{scheme}://{}", own_address(*address)),
         });
         AboutClients { address, version: env!("CARGO_PKG_VERSION") }
     }
 
-    /// Returns the link to the live page: see [`Access::start_link`].
-    pub(super) fn start_link(&self, listen: SocketAddr, with_token: bool) -> String {
-        self.access.load().start_link(listen, with_token)
+    /// See [`Access::start_link`].
+    pub(super) fn start_link(&self, listen: SocketAddr) -> String {
+        self.access.load().start_link(listen)
+    }
+
+    /// See [`Access::secret_start_link`].
+    pub(super) fn secret_start_link(&self, listen: SocketAddr) -> String {
+        self.access.load().secret_start_link(listen)
     }
 
     /// Returns the file of the token that Milepost made.

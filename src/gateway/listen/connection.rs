@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http::header::{CONNECTION, UPGRADE};
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response};
+use http::{HeaderValue, Method, Request, Response, Version};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -402,7 +402,8 @@ impl AsyncRead for Impatient {
                 }
                 if is_http1 || count == 0 || preface.len() <= count {
                     this.undecided = None;
-                    this.answers.set_version(!is_http1);
+                    let version = if is_http1 { Version::HTTP_11 } else { Version::HTTP_2 };
+                    this.answers.set_version(version);
                 }
                 Poll::Ready(done)
             }

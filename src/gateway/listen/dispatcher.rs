@@ -80,7 +80,11 @@ impl ServingConfig {
     fn new<'a>(server: Server, routes: impl IntoIterator<Item = (&'a Route, bool)>) -> Self {
         let (mut endpoints, mut cors) = (RouteTable::default(), Vec::new());
         for (route, late) in routes {
-            endpoints.enter(route, late);
+            if late {
+                endpoints.enter_late(route);
+            } else {
+                endpoints.enter(route);
+            }
             cors.push(route.cors.clone().map(Arc::new));
         }
         let trusted_proxies = Arc::from(&*server.trusted_proxies);
@@ -346,19 +350,21 @@ async fn read_some(parts: &Parts, body: Incoming) {
     }
 }
 
-/// Counts a request until its answer has ended.
-struct OpenRequest(Arc<AtomicUsize>);
+/// A request that has not been answered to its end.
+struct OpenRequest {
+    open: Arc<AtomicUsize>,
+}
 
 impl OpenRequest {
     fn enter(count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(count))
+        Self { open: Arc::clone(count) }
     }
 }
 
 impl Drop for OpenRequest {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http::Version;
 use http_body::{Body, Frame, SizeHint};
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::SetOnce;
@@ -43,7 +44,7 @@ struct Answers {
     open: AtomicUsize,
     /// Number of requests that have arrived so far.
     entered: AtomicU64,
-    is_http2: SetOnce<bool>,
+    version: SetOnce<Version>,
     begun: Instant,
     /// Milliseconds from `begun` to the end of the last answer.
     last_end: AtomicU64,
@@ -55,7 +56,7 @@ impl OpenAnswers {
         let answers = Answers {
             open: AtomicUsize::default(),
             entered: AtomicU64::default(),
-            is_http2: SetOnce::new(),
+            version: SetOnce::new(),
             begun: Instant::now(),
             last_end: AtomicU64::default(),
         };
@@ -69,10 +70,10 @@ impl OpenAnswers {
         OpenAnswer { answers: Arc::clone(&self.answers) }
     }
 
-    /// Notes the HTTP version that the client has shown.
-    pub(super) fn set_version(&self, is_http2: bool) {
+    /// The client has shown its version of HTTP.
+    pub(super) fn set_version(&self, version: Version) {
         // The first call counts, and there is no second one.
-        let _ = self.answers.is_http2.set(is_http2);
+        let _ = self.answers.version.set(version);
     }
 
     /// Returns the number of the head to which the client's next bytes belong; `None` while a request is open.
@@ -83,7 +84,10 @@ impl OpenAnswers {
 
     /// Waits until no request was open for the time in `rule` for the client's HTTP version.
     pub(super) async fn idle_by(&self, rule: &IdleRule) {
-        let after = if *self.answers.is_http2.wait().await { rule.http2 } else { rule.http1 };
+        let after = match *self.answers.version.wait().await {
+            Version::HTTP_2 => rule.http2,
+            _ => rule.http1,
+        };
         match after {
             Some(after) => self.idle(after).await,
             None => std::future::pending().await,

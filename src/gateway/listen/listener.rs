@@ -221,9 +221,9 @@ impl HttpListener {
             };
             match accepted {
                 Ok(accepted) => {
-                    // Read here, because the phase may change before the task of the connection reads it.
-                    let lingers = *server.stop.borrow() == ListenPhase::Lingering;
-                    self.admit(&server, accepted, lingers, &mut connections);
+                    // Read here: the phase may change before the task of the connection reads it.
+                    let phase = *server.stop.borrow();
+                    self.admit(&server, accepted, phase, &mut connections);
                 }
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
@@ -241,7 +241,7 @@ impl HttpListener {
                 let stream = std::net::TcpStream::from(stream);
                 let ready = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
                 if let (Ok(stream), Some(remote)) = (ready, remote.as_socket()) {
-                    self.admit(&server, (stream, remote), true, &mut connections);
+                    self.admit(&server, (stream, remote), ListenPhase::Lingering, &mut connections);
                 }
             }
         }
@@ -250,12 +250,12 @@ impl HttpListener {
         finish(connections, phase).await
     }
 
-    /// Serves a connection that was accepted, or turns its client away.
+    /// Serves a connection that was accepted in this phase, or turns its client away.
     fn admit<A, F, B>(
         &mut self,
         server: &ConnectionServer<A>,
         (stream, remote): (TcpStream, SocketAddr),
-        lingered: bool,
+        phase: ListenPhase,
         connections: &mut JoinSet<()>,
     ) where
         A: Fn(Peer, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
@@ -279,7 +279,7 @@ impl HttpListener {
                     http,
                     room,
                     last_use: last_use.clone(),
-                    lingered,
+                    lingered: phase == ListenPhase::Lingering,
                 };
                 let run = connection.run(server.answer.clone(), server.stop.clone());
                 let task = connections.spawn(run);

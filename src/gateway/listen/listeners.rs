@@ -9,6 +9,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use futures::FutureExt;
 use http::Request;
+use http::uri::Scheme;
 use hyper::body::Incoming;
 use listenfd::ListenFd;
 use tokio::net::TcpListener;
@@ -158,9 +159,10 @@ impl<H: Handler> Listeners<H> {
             }
             None => None,
         };
-        // Only after the addresses are bound, because a process that fails to bind must not write a token.
+        let scheme = if server.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
+        // Only after the addresses are bound: a process that ends at once must not write a token.
         let admin_api = AdminApi::new(server, admin, state, via.clone(), Arc::clone(&handler))
-            .knowing(clients.address().ok(), server.tls.is_some());
+            .knowing(scheme, clients.address().ok());
         let front = Dispatcher::new(server.clone(), via, routes, Arc::clone(&handler));
         let (front, admin_api, tls) = (Arc::new(front), Arc::new(admin_api), server.tls.is_some());
         Ok(Self { clients, fleet, admin: listener, front, handler, tls, admin_api })
@@ -280,7 +282,10 @@ impl<H: Handler> Listeners<H> {
             info!(%address, "listening for other replicas");
         }
         if let Ok(Some(address)) = self.admin_address() {
-            let page = self.admin_api.start_link(address, io::stderr().is_terminal());
+            let page = match io::stderr().is_terminal() {
+                true => self.admin_api.secret_start_link(address),
+                false => self.admin_api.start_link(address),
+            };
             let token_file = self.admin_api.token_file().map(|path| path.display().to_string());
             info!(%address, page, token_file, "listening for operators");
         }

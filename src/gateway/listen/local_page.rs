@@ -22,8 +22,10 @@ use crate::transport::http::body::Body;
 use crate::transport::http::via::Via;
 use crate::transport::random::random_id;
 
-/// The handler of a process without routes, for its calls only.
-struct CallsOnly(Arc<Table>);
+/// The calls of one process, without routes.
+struct CallsOnly {
+    calls: Arc<Table>,
+}
 
 impl Handler for CallsOnly {
     type Body = Body;
@@ -37,7 +39,7 @@ impl Handler for CallsOnly {
     }
 
     fn calls(&self) -> Option<&Arc<Table>> {
-        Some(&self.0)
+        Some(&self.calls)
     }
 
     async fn end_streams(&self) {}
@@ -68,7 +70,7 @@ impl LocalPage {
         let link = format!("http://{address}/#token={token}");
         let admin =
             Admin { listen: Some(address), bearer: Some(Secret::new(token)), ..Admin::default() };
-        let handler = Arc::new(CallsOnly(calls));
+        let handler = Arc::new(CallsOnly { calls });
         let api = Arc::new(AdminApi::new(&Server::default(), &admin, None, via, handler));
         Ok(Self { listener, api, link })
     }

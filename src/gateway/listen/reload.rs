@@ -24,7 +24,15 @@ use crate::observe::metrics::Reload;
 use crate::platform::service;
 use crate::platform::signals::Hangups;
 
-/// Reloads a route file.
+/// The reason to read the file again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ReloadCause {
+    /// A client waits for the result.
+    Asked,
+    Change,
+}
+
+/// Reads the file again and again.
 pub(super) struct Reloading {
     path: PathBuf,
     /// Whether a file that other users may write to is refused.
@@ -137,11 +145,12 @@ impl Reloading {
                 if asked {
                     service::notify_reloading();
                 }
+                let cause = if asked { ReloadCause::Asked } else { ReloadCause::Change };
                 let look = watch.check();
                 let mut is_whole = look != FileChange::BeingWritten;
                 is_other |= look == FileChange::Changed;
                 if is_whole && (asked || is_other) {
-                    is_whole = self.reload(asked);
+                    is_whole = self.reload(cause);
                     is_other &= !is_whole;
                     watch.watch(self.files());
                 }
@@ -184,9 +193,10 @@ impl Reloading {
         mark.finish()
     }
 
-    /// Reads the file and applies its settings, if they are valid. `asked`: the reload was requested (SIGHUP), so its
-    /// result is always reported. Returns false, and applies nothing, if the file changed while it was read.
-    fn reload(&mut self, asked: bool) -> bool {
+    /// Reads the file and applies its settings, if they are valid. False if the file changed while it was read: then
+    /// nothing is applied.
+    fn reload(&mut self, cause: ReloadCause) -> bool {
+        let asked = cause == ReloadCause::Asked;
         let RouteFileText { text, named, mark } = self.read();
         // The file is read twice, because a file that changes between the two reads may be incomplete.
         if self.read().mark != mark {

@@ -69,10 +69,11 @@ pub async fn serve(
     // The table of calls is only made if there is an admin address, because only that address shows it.
     let names = || routes.iter().map(|route| &*route.path);
     let calls = routes.admin().listen.map(|_| Table::new(names()));
-    let watch =
-        calls.iter().map(|calls| Arc::new(Watch(Arc::clone(calls))) as Arc<dyn ObserverFactory>);
-    // The admin address can also change which messages are logged.
-    let messages = MessageLog::begin_if_on(calls.is_some());
+    let watch = calls
+        .iter()
+        .map(|calls| Arc::new(Watch { table: Arc::clone(calls) }) as Arc<dyn ObserverFactory>);
+    // The admin address also changes the log filter.
+    let messages = calls.as_ref().map(|_| MessageLog::factory()).or_else(MessageLog::factory_if_on);
     let observers: Vec<Arc<dyn ObserverFactory>> =
         watch.chain(messages).chain(observers.iter().map(Arc::clone)).collect();
     let proxy = Proxy::new(routes, via.clone(), None, memory, &observers)?;

@@ -254,23 +254,31 @@ impl Examiner {
         if let Some(at) = named.or_else(|| self.implied_call(place.stream))
             && let Some(call) = self.calls.get(at)
         {
-            let is_over = call.ended.is_some();
-            self.foreign_report(at, is_over, message);
+            if call.ended.is_some() {
+                self.late_foreign_report(at, message);
+            } else {
+                self.foreign_report(at, message);
+            }
         }
     }
 
-    /// Judges a report about a call under a method that a plain client does not know.
-    fn foreign_report(&mut self, at: usize, is_over: bool, message: &Message) {
+    /// A report of an open call under a method that a plain client does not know.
+    fn foreign_report(&mut self, at: usize, message: &Message) {
         let Some(call) = self.calls.get_mut(at) else { return };
         call.reports += 1;
-        if is_over {
-            self.add_finding(Rule::AfterAnswer, message);
-        } else if call.token.is_none() {
+        if call.token.is_none() {
             self.add_finding(Rule::Unasked, message);
         }
     }
 
-    /// Returns the call that a value names, and whether the value is the token or the id.
+    /// Such a report of a call that is over.
+    fn late_foreign_report(&mut self, at: usize, message: &Message) {
+        let Some(call) = self.calls.get_mut(at) else { return };
+        call.reports += 1;
+        self.add_finding(Rule::AfterAnswer, message);
+    }
+
+    /// The call that a value names, and how.
     fn named(&self, value: &Value) -> Option<(usize, CallReference)> {
         let text = Bytes::from(value.to_string());
         let key = Key::read(&text)?;

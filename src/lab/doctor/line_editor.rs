@@ -47,12 +47,14 @@ enum LineStep {
     Ended,
 }
 
-/// The raw mode of the terminal; dropping the value ends it.
-struct RawLine(RawMode);
+/// The raw mode of the terminal, for as long as this lives.
+struct RawLine {
+    mode: RawMode,
+}
 
 impl Drop for RawLine {
     fn drop(&mut self) {
-        self.0.end();
+        self.mode.end();
     }
 }
 
@@ -80,7 +82,7 @@ impl LineEditor {
 
     fn read(&mut self, prompt: &str, words: &[String]) -> io::Result<Option<String>> {
         let terminal = Term::stdout();
-        let _raw = RawLine(RawMode::begin()?);
+        let _raw = RawLine { mode: RawMode::begin()? };
         terminal.write_str(prompt)?;
         let mut drawn = measure_text_width(prompt);
         loop {

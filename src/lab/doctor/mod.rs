@@ -254,7 +254,8 @@ impl Inspection {
         let client = options.session.client.as_deref().map(ClientChoice::new);
         let (tool, yes) =
             options.call.as_ref().map(|ask| (&*ask.tool, ask.yes)).unwrap_or_default();
-        let calls = RealCalls::new(tool, limit, yes);
+        let calls = RealCalls::new(tool, limit);
+        let calls = if yes { calls.agreed() } else { calls };
         Self { options, client, stop, step: StepLine::of_stderr(), calls }
     }
 

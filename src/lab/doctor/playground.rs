@@ -247,23 +247,27 @@ impl SideMessage {
 
 /// Observes both sides of the proxy.
 #[derive(Debug)]
-struct BothSides(mpsc::Sender<SideMessage>);
+struct BothSides {
+    messages: mpsc::Sender<SideMessage>,
+}
 
 impl BothSides {
     fn new() -> (Self, mpsc::Receiver<SideMessage>) {
         let (to, seen) = mpsc::channel(WAITING_MAX);
-        (Self(to), seen)
+        (Self { messages: to }, seen)
     }
 }
 
 impl ObserverFactory for BothSides {
     fn begin(&self, _: FilterId, _: &str, _: Scope, _: &Arc<Policy>) -> Option<Box<dyn Observer>> {
-        Some(Box::new(SideObserver(self.0.clone())))
+        Some(Box::new(SideObserver { messages: self.messages.clone() }))
     }
 }
 
 #[derive(Debug)]
-struct SideObserver(mpsc::Sender<SideMessage>);
+struct SideObserver {
+    messages: mpsc::Sender<SideMessage>,
+}
 
 impl Observer for SideObserver {
     fn on_event(&mut self, event: &ObserverEvent) {
@@ -282,7 +286,7 @@ impl Observer for SideObserver {
             _ => return,
         };
         // Ignore the error: if the display is too slow, it misses messages.
-        let _ = self.0.try_send(SideMessage { at: event.at, kind });
+        let _ = self.messages.try_send(SideMessage { at: event.at, kind });
     }
 }
 
@@ -290,11 +294,13 @@ impl Observer for SideObserver {
 mod tests {
     use super::*;
 
-    struct Script(Vec<&'static str>);
+    struct Script {
+        lines: Vec<&'static str>,
+    }
 
     impl TypedLines for Script {
         async fn line(&mut self, _: &str, _: &[String]) -> io::Result<Option<String>> {
-            Ok((!self.0.is_empty()).then(|| self.0.remove(0).to_owned()))
+            Ok((!self.lines.is_empty()).then(|| self.lines.remove(0).to_owned()))
         }
     }
 
@@ -302,7 +308,7 @@ mod tests {
     async fn a_slip_is_asked_again_and_a_line_may_hold_the_arguments() {
         let typed =
             "silnt\nreport {\"steps\":3}\nsilent\n\nreport\n[1]\nreport {\nreport\n{\"a\":1}\n";
-        let mut typed = Script(typed.lines().collect());
+        let mut typed = Script { lines: typed.lines().collect() };
         let tools = ["report".to_owned(), "silent".to_owned()];
         let (mut out, mut calls) = (Vec::new(), Vec::new());
         while let Some((tool, arguments)) = ask(&tools, &mut typed, &mut out).await.unwrap() {

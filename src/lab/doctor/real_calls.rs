@@ -40,17 +40,22 @@ pub(super) struct RealCalls {
 }
 
 impl RealCalls {
-    /// Prepares to count the calls of a tool. If `is_agreed`, the user is not asked.
-    pub(super) fn new(tool: &str, limit: CallLimit, is_agreed: bool) -> Self {
+    /// The calls of a tool. The user is asked before them.
+    pub(super) fn new(tool: &str, limit: CallLimit) -> Self {
         Self {
             tool: shown(tool.as_bytes()),
             limit,
             made: AtomicUsize::new(0),
-            is_agreed: AtomicBool::new(is_agreed),
+            is_agreed: AtomicBool::new(false),
         }
     }
 
-    /// Writes to standard error how often the tool will be called, before the first call.
+    /// The same calls, to which the user has agreed already.
+    pub(super) fn agreed(self) -> Self {
+        Self { is_agreed: AtomicBool::new(true), ..self }
+    }
+
+    /// Writes on standard error how often the tool is called, before the first call.
     pub(super) fn announce(&self) {
         if self.limit.at_most > 0 {
             let _ = writeln!(io::stderr(), "milepost: {}", self.announcement());
@@ -120,10 +125,10 @@ mod tests {
             (2, 2, "calls t up to 2 times; each is a real call"),
             (4, 2, "calls t up to 4 times (with --once: 2); each is a real call"),
         ] {
-            let calls = RealCalls::new("t", CallLimit { at_most, once }, false);
+            let calls = RealCalls::new("t", CallLimit { at_most, once });
             assert_eq!(calls.announcement(), announced);
         }
-        let calls = RealCalls::new("t\u{1b}[2J", CallLimit { at_most: 4, once: 2 }, false);
+        let calls = RealCalls::new("t\u{1b}[2J", CallLimit { at_most: 4, once: 2 });
         assert_eq!(calls.begin(2), "calling t [2J, calls 1 to 2 of at most 4");
         assert_eq!(calls.begin(1), "calling t [2J, call 3 of at most 4");
         assert_eq!(calls.made(), 3);
@@ -143,6 +148,6 @@ mod tests {
     #[test]
     fn nobody_is_asked_after_a_yes() {
         let limit = CallLimit { at_most: 1, once: 1 };
-        assert!(!RealCalls::new("t", limit, true).has_to_ask());
+        assert!(!RealCalls::new("t", limit).agreed().has_to_ask());
     }
 }

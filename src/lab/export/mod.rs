@@ -67,14 +67,20 @@ struct ExportText {
 }
 
 impl ExportText {
-    fn new(recording: &RecordedCalls, keep_secrets: bool) -> Self {
+    /// The text as it was recorded.
+    fn recorded() -> Self {
+        Self { masking: None }
+    }
+
+    /// The text of a recording without its secrets.
+    fn masked(recording: &RecordedCalls) -> Self {
         // Text that was already masked stays unchanged, so that its masks keep their numbers.
-        let masks = !recording.is_masked && !keep_secrets;
-        let mut masking = masks.then(|| Masking::new(Masks::default()));
-        if let Some(masking) = &mut masking {
-            recording.calls.iter().for_each(|call| masking.learn_names(&call.request));
+        if recording.is_masked {
+            return Self::recorded();
         }
-        Self { masking }
+        let mut masking = Masking::new(Masks::default());
+        recording.calls.iter().for_each(|call| masking.learn_names(&call.request));
+        Self { masking: Some(masking) }
     }
 
     fn show(&mut self, text: &[u8]) -> String {
@@ -107,7 +113,10 @@ pub fn run(args: &ExportArgs) -> Result<(), ExportError> {
 }
 
 fn write(args: &ExportArgs, recording: &RecordedCalls, mut to: impl Write) -> io::Result<()> {
-    let mut text = ExportText::new(recording, args.keep_secrets);
+    let mut text = match args.keep_secrets {
+        true => ExportText::recorded(),
+        false => ExportText::masked(recording),
+    };
     match args.format() {
         ExportFormat::Har => har::write(recording, &mut text, &mut to)?,
         ExportFormat::Html => html::write(recording, &mut text, &mut to)?,

@@ -79,14 +79,21 @@ struct HttpSession {
     changed: Notify,
 }
 
+/// The transport of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MockTransport {
+    StreamableHttp,
+    /// All messages go to the stream of the GET.
+    HttpSse,
+}
+
 struct HttpState {
     session: MockSession,
     /// The open responses, each with the numbers of the requests that it answers.
     posts: Vec<(Vec<u64>, ReplyStream)>,
     /// The GET stream.
     stream: Option<ReplyStream>,
-    /// Whether all messages go to the GET stream, as in HTTP+SSE.
-    is_old: bool,
+    transport: MockTransport,
     is_over: bool,
 }
 
@@ -113,9 +120,10 @@ impl LocalService for MockApi {
 
 impl MockApi {
     /// Begins a session.
-    fn begin(&self, id: String, is_old: bool) -> Arc<HttpSession> {
+    fn begin(&self, id: String, transport: MockTransport) -> Arc<HttpSession> {
         let session = MockSession::new(&self.script, self.terms, Instant::now());
-        let state = HttpState { session, posts: Vec::new(), stream: None, is_old, is_over: false };
+        let posts = Vec::new();
+        let state = HttpState { session, posts, stream: None, transport, is_over: false };
         let session = Arc::new(HttpSession { state: Mutex::new(state), changed: Notify::new() });
         tokio::spawn(drive(Arc::clone(&session)));
         if let Some(oldest) = self.sessions.insert(id, Arc::clone(&session)) {
@@ -134,16 +142,16 @@ impl MockApi {
         let (id, session) = match (known, is_initialize && !is_named) {
             (Some(session), false) => (None, session),
             (None, false) if is_named => return no_session(),
-            // Clients of revisions without sessions share one session.
-            (None, false) => (None, self.begin(String::new(), false)),
+            // Clients of revisions without sessions share a session.
+            (None, false) => (None, self.begin(String::new(), MockTransport::StreamableHttp)),
             (_, true) => match random_id() {
-                Some(id) => (Some(id.clone()), self.begin(id, false)),
+                Some(id) => (Some(id.clone()), self.begin(id, MockTransport::StreamableHttp)),
                 None => return plain(StatusCode::INTERNAL_SERVER_ERROR, ""),
             },
         };
         let mut state = lock(&session.state);
         let numbers = state.session.receive(Instant::now(), message, &mut lock(&self.tally));
-        let mut response = if numbers.is_empty() || state.is_old {
+        let mut response = if numbers.is_empty() || state.transport == MockTransport::HttpSse {
             plain(StatusCode::ACCEPTED, "")
         } else {
             let (stream, pieces) = ReplyStream::new();
@@ -168,7 +176,7 @@ impl MockApi {
                     return plain(StatusCode::INTERNAL_SERVER_ERROR, "");
                 };
                 let endpoint = endpoint_event(&format!("{}?{QUERY}{id}", parts.uri.path()));
-                (Some(endpoint), self.begin(id, true))
+                (Some(endpoint), self.begin(id, MockTransport::HttpSse))
             }
         };
         lock(&session.state).stream = Some(stream);

@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use script::MockScript;
+use script::{MockScript, ScriptReuse};
 use session::{MockPace, MockTally, MockTerms};
 
 use crate::lab::recordings::RecordingError;
@@ -93,7 +93,8 @@ pub async fn run(args: &MockArgs) -> Result<bool, MockError> {
         );
     }
     let pace = if args.instant { MockPace::Instant } else { MockPace::Speed(args.speed) };
-    let terms = MockTerms { pace, repeats: args.repeat };
+    let reuse = if args.repeat { ScriptReuse::Repeated } else { ScriptReuse::Once };
+    let terms = MockTerms { pace, reuse };
     let mut signals = Signals::to_stop()?;
     let stop = async move {
         signals.next().await;

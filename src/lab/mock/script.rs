@@ -68,7 +68,15 @@ pub(super) struct MockScript {
     pub(super) large: usize,
 }
 
-/// The result of the search for a request in a recording.
+/// How often a recorded request is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ScriptReuse {
+    Once,
+    /// Again, if there is none left.
+    Repeated,
+}
+
+/// The search for a request in a recording.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ScriptSearch {
     /// The request was found.
@@ -202,9 +210,13 @@ impl MockScript {
         self.asks.iter().filter(|ask| ask.is_request).count()
     }
 
-    /// Finds the recorded request for a client's request. `used` says for each recorded request whether it was served
-    /// before. `repeats`: if all matching requests were served, the last is served again.
-    pub(super) fn find(&self, request: &Message, used: &[bool], repeats: bool) -> ScriptSearch {
+    /// Finds the request of a client. `used` says for each recorded one whether it was asked before.
+    pub(super) fn find(
+        &self,
+        request: &Message,
+        used: &[bool],
+        reuse: ScriptReuse,
+    ) -> ScriptSearch {
         let method = request.method().unwrap_or_default();
         let tool = tool(request);
         let params = parameters(request.raw());
@@ -219,7 +231,9 @@ impl MockScript {
         let is_used = |at: &usize| used.get(*at).copied().unwrap_or_default();
         let unused = fitting.iter().copied().find(|at| !is_used(at));
         let last = fitting.last().copied();
-        if let Some(found) = unused.or_else(|| last.filter(|_| repeats || !is_request)) {
+        if let Some(found) =
+            unused.or_else(|| last.filter(|_| reuse == ScriptReuse::Repeated || !is_request))
+        {
             return ScriptSearch::Found(found);
         }
         // An `initialize` matches any recorded `initialize`, because clients begin in different ways.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::rename::{RenamedKey, RequestNames};
-use super::script::{MockScript, ScriptAct, ScriptSearch, ScriptStep};
+use super::script::{MockScript, ScriptAct, ScriptReuse, ScriptSearch, ScriptStep};
 use crate::lab::recordings::collect::request_token;
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{INTERNAL_ERROR, Key, Kind, Message, error_answer};
@@ -45,8 +45,7 @@ impl MockPace {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MockTerms {
     pub(super) pace: MockPace,
-    /// Whether the last recorded request is served again if a client asks more often than was recorded.
-    pub(super) repeats: bool,
+    pub(super) reuse: ScriptReuse,
 }
 
 /// The counts of a mock, for its summary.
@@ -92,6 +91,22 @@ struct OpenAsk {
     awaits: Option<Key>,
 }
 
+impl OpenAsk {
+    /// Steps that begin at this time, and that no request has asked for.
+    fn at(due: Instant) -> Self {
+        Self {
+            number: None,
+            ask: None,
+            id: None,
+            names: RequestNames::default(),
+            has_token: false,
+            step: 0,
+            due,
+            awaits: None,
+        }
+    }
+}
+
 /// The conversation with one client.
 #[derive(Debug)]
 pub(super) struct MockSession {
@@ -114,7 +129,7 @@ impl MockSession {
             ready: VecDeque::new(),
             requests: 0,
         };
-        session.begin(now, None, None, None, RequestNames::default(), false);
+        session.begin(OpenAsk::at(now));
         session
     }
 
@@ -173,7 +188,7 @@ impl MockSession {
             self.ready.push_back(answer(error_answer(&id, INTERNAL_ERROR, &why, None)));
             return number;
         }
-        match self.script.find(message, &self.used, self.terms.repeats) {
+        match self.script.find(message, &self.used, self.terms.reuse) {
             ScriptSearch::Found(ask) => {
                 tally.served += 1;
                 if let Some(used) = self.used.get_mut(ask) {
@@ -188,7 +203,14 @@ impl MockSession {
                     id: renamed(&known.id, Some(id)),
                     token: renamed(&known.token, token.clone()),
                 };
-                self.begin(now, Some(number), Some(ask), message.id_key(), names, token.is_some());
+                self.begin(OpenAsk {
+                    number: Some(number),
+                    ask: Some(ask),
+                    id: message.id_key(),
+                    names,
+                    has_token: token.is_some(),
+                    ..OpenAsk::at(now)
+                });
             }
             ScriptSearch::Missed(..) if message.method().as_deref() == Some(mcp::PING) => {
                 // A mock always answers `ping`, whatever was recorded.
@@ -212,28 +234,19 @@ impl MockSession {
             let id = id.and_then(|id| Key::read(&id));
             self.open.retain(|open| id.is_none() || open.id != id);
         }
-        if let ScriptSearch::Found(ask) = self.script.find(message, &self.used, false)
+        if let ScriptSearch::Found(ask) = self.script.find(message, &self.used, ScriptReuse::Once)
             && self.used.get(ask) == Some(&false)
             && self.open.len() < OPEN_MAX
         {
             self.used[ask] = true;
-            self.begin(now, None, Some(ask), None, RequestNames::default(), false);
+            self.begin(OpenAsk { ask: Some(ask), ..OpenAsk::at(now) });
         }
     }
 
-    fn begin(
-        &mut self,
-        now: Instant,
-        number: Option<u64>,
-        ask: Option<usize>,
-        id: Option<Key>,
-        names: RequestNames,
-        has_token: bool,
-    ) {
-        let mut open =
-            OpenAsk { number, ask, id, names, has_token, step: 0, due: now, awaits: None };
+    /// Begins the steps of a request, the first of which is counted from its `due`.
+    fn begin(&mut self, mut open: OpenAsk) {
         if let Some(step) = next_step(&self.script, &open) {
-            open.due = now + self.terms.pace.of(step.after);
+            open.due += self.terms.pace.of(step.after);
             self.open.push(open);
         }
     }
@@ -340,7 +353,7 @@ mod tests {
         file.write_all(text.as_bytes()).unwrap();
         let recording = RecordedCalls::load(file.path()).unwrap();
         let script = Arc::new(MockScript::new(&recording, RecordedSide::Server));
-        MockSession::new(&script, MockTerms { pace, repeats: false }, now)
+        MockSession::new(&script, MockTerms { pace, reuse: ScriptReuse::Once }, now)
     }
 
     /// Returns all messages from now on, each with its time in milliseconds.

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use clap::ValueEnum;
 
 use super::collect::CallCollector;
+use super::player::PolicySource;
 use super::{RecordingError, at_line, is_newer, not_cut, parse, read, tracks, version};
 use crate::observe::transcript::LineStream;
 use crate::progress::{Outcome, Verdict};
@@ -209,10 +210,13 @@ impl RecordedCalls {
         not_cut(text)?;
         let policy = Arc::new(recorded.policy()?);
         let mut collector = CallCollector::default();
-        let (tracks, _) =
-            tracks::play(&recorded, (&policy, false), |number, line, player, numbers| {
+        let (tracks, _) = tracks::play(
+            &recorded,
+            (&policy, PolicySource::Recording),
+            |number, line, player, numbers| {
                 collector.see(number, line, player, numbers);
-            })?;
+            },
+        )?;
         let mut remarks: Vec<String> = recorded.remarks.iter().map(|&one| one.to_owned()).collect();
         if !tracks.values().all(|track| track.ends) {
             remarks.push("the recording ends before the conversation does".to_owned());

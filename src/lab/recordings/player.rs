@@ -51,6 +51,15 @@ pub(in crate::lab) enum CallNews {
     Ended(CallId, Outcome),
 }
 
+/// The settings with which a recording is played.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::lab) enum PolicySource {
+    /// The recording's own.
+    Recording,
+    /// Settings that may differ from the recording's.
+    Other,
+}
+
 /// A line of the output.
 #[derive(Debug, Clone)]
 pub(in crate::lab) struct PlayedLine {
@@ -75,8 +84,7 @@ pub(in crate::lab) struct Player {
     clock: Instant,
     /// The time of the filter. It may be ahead of `clock`: an output slightly before its due time gets its due time.
     now: Instant,
-    /// Whether time stops at each output that is due. Used if the settings differ from the recorded ones.
-    pub(in crate::lab) eager: bool,
+    pub(in crate::lab) policy_source: PolicySource,
     streams: BTreeSet<StreamId>,
     /// The last client message.
     asked: Option<(StreamId, Message)>,
@@ -129,7 +137,7 @@ impl Player {
             start,
             clock: start,
             now: start,
-            eager: false,
+            policy_source: PolicySource::Recording,
             streams: BTreeSet::from([SOLE_STREAM]),
             asked: None,
             last_message: None,
@@ -302,7 +310,8 @@ impl Player {
     /// If the text is not a time.
     pub(in crate::lab) fn pass(&mut self, text: &str) -> Result<(), String> {
         let end = self.clock + values::time(text)?;
-        while self.eager
+        // With other settings than the recording's, other outputs are due, and time stops at each of them.
+        while self.policy_source == PolicySource::Other
             && self.waits.is_empty()
             && let Some(due) = self.filter.poll_timeout()
             && due + SLACK <= end

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Recorded;
-use super::player::{PlayedLine, Player};
+use super::player::{PlayedLine, Player, PolicySource};
 use crate::observe::transcript::{LineStream, TranscriptLine};
 use crate::progress::input::Input;
 use crate::progress::{Policy, StreamId};
@@ -100,7 +100,7 @@ fn track<'a>(
     tracks: &'a mut Tracks,
     line: &TranscriptLine<'_>,
     start: Instant,
-    (policy, eager): (&Arc<Policy>, bool),
+    (policy, source): (&Arc<Policy>, PolicySource),
 ) -> Result<(&'a mut Track, bool), String> {
     let is_known = tracks.contains_key(&line.part);
     let begins = match input_of(line) {
@@ -113,20 +113,20 @@ fn track<'a>(
     };
     let track = tracks.entry(line.part).or_insert_with(|| {
         let mut player = Player::new(policy, begins, start);
-        player.eager = eager;
+        player.policy_source = source;
         Track { player, expected: Vec::new(), actual: Vec::new(), step: None, ends: false }
     });
     Ok((track, begins.is_some()))
 }
 
-/// Plays a recording with these settings. `eager`: whether they differ from the recorded settings. After each line
-/// calls `see` with the line, the filter and the numbers of the server's messages in the line.
+/// Plays a recording with these settings. After each line `see` gets the line, the filter and the numbers of the
+/// server's messages in the line.
 ///
 /// # Errors
 /// The line that cannot be played, and what is expected instead.
 pub(in crate::lab) fn play(
     recorded: &Recorded<'_>,
-    (policy, eager): (&Arc<Policy>, bool),
+    (policy, source): (&Arc<Policy>, PolicySource),
     mut see: impl FnMut(usize, &TranscriptLine<'_>, &mut Player, Range<u64>),
 ) -> Result<(Tracks, Vec<ReplayStep>), (usize, String)> {
     let start = Instant::now();
@@ -143,7 +143,7 @@ pub(in crate::lab) fn play(
             }
             _ => None,
         };
-        let (track, begins) = track(&mut tracks, line, start, (policy, eager)).map_err(wrong)?;
+        let (track, begins) = track(&mut tracks, line, start, (policy, source)).map_err(wrong)?;
         let is_out = b"=x~^e".contains(&line.sign);
         let player = &mut track.player;
         if !is_out {

@@ -11,7 +11,7 @@ use http::{HeaderMap, Method, Response, StatusCode};
 use serde_json::Value;
 
 use super::event_stream::EventLog;
-use super::http_body::{idle, kept_events, plain_events, shared_events};
+use super::http_body::{idle, kept_events, plain_events, preface, shared_events};
 use super::session::{ReferenceSession, ReferenceTerms};
 use crate::gateway::mcp_server::{ReplyStream, ServedBody, plain};
 use crate::lab::local_http::{LocalServer, LocalService, NewestValues};
@@ -128,7 +128,8 @@ impl ReferenceHost {
                 // Answer in a task of its own, because a client that disconnects may ask for the rest later.
                 tokio::spawn(answer);
                 let revision = headers.get(REVISION).and_then(|date| date.to_str().ok());
-                kept_events(reader, revision >= Some(Revision::V2025_11_25.date()))
+                let resumes = revision >= Some(Revision::V2025_11_25.date());
+                kept_events(resumes.then(|| preface(&reader)), reader)
             }
         };
         if let Ok(name) = session.name.parse() {
@@ -163,7 +164,7 @@ impl ReferenceHost {
             None => idle(),
             Some(id) => match EventLog::place(id) {
                 Some((stream, after)) => match session.streams.find(&stream) {
-                    Some(log) => kept_events(log.read(Some(after)), false),
+                    Some(log) => kept_events(None, log.read(Some(after))),
                     None => plain(StatusCode::NOT_FOUND, "this stream is not known"),
                 },
                 None => plain(StatusCode::BAD_REQUEST, "no id of an event"),

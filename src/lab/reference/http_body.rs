@@ -17,11 +17,14 @@ const COMMENT_EVERY: Duration = Duration::from_secs(15);
 
 const COMMENT: Bytes = Bytes::from_static(b": here\n\n");
 
-/// Returns the events of a request as they arrive. `has_preface`: whether an event without a message comes first. With
-/// its id a client can resume before the first message, but clients before 2025-11-25 treat such an event as a fault.
-pub(super) fn kept_events(reader: EventReader, has_preface: bool) -> Response<ServedBody> {
-    let preface = format!("id: {}\nretry: 100\ndata:\n\n", reader.first_id());
-    let preface = has_preface.then(|| Bytes::from(preface));
+/// Returns a first event without a message. With its id a client can resume before the first message; clients before
+/// 2025-11-25 take such an event for a fault.
+pub(super) fn preface(reader: &EventReader) -> Bytes {
+    format!("id: {}\nretry: 100\ndata:\n\n", reader.first_id()).into()
+}
+
+/// Returns the events of a request, as they arrive, behind the [`preface`], if there is one.
+pub(super) fn kept_events(preface: Option<Bytes>, reader: EventReader) -> Response<ServedBody> {
     let next = |mut reader: EventReader| async { Some((reader.next().await?, reader)) };
     response(preface, stream::unfold(reader, next))
 }

@@ -13,7 +13,7 @@ use std::time::Instant;
 use crate::config::values::exact_time;
 use crate::lab::color::Palette;
 use crate::lab::recordings::differences::unnumbered;
-use crate::lab::recordings::player::Player;
+use crate::lab::recordings::player::{Player, PolicySource};
 use crate::lab::recordings::tracks::{ReplayStep, Track, Tracks, input_of, line_text};
 use crate::lab::recordings::{self, Recorded, RecordingError, tracks};
 use crate::observe::pointer_watch::PointerFinds;
@@ -83,7 +83,8 @@ pub fn run<E: Error + Send + Sync + 'static>(
     let of_file = settings::write(&policy).words;
     let policy = settings_of(policy).map_err(|error| ReplayError::Settings(error.into()))?;
     let written = settings::write(&policy);
-    let eager = written.words != of_file;
+    let is_of_file = written.words == of_file;
+    let source = if is_of_file { PolicySource::Recording } else { PolicySource::Other };
     match form {
         ReplayForm::Test => {
             let words = Some(written.words).filter(|words| !words.is_empty());
@@ -92,12 +93,11 @@ pub fn run<E: Error + Send + Sync + 'static>(
             Ok(Played { text, is_equal: true, reports: None })
         }
         ReplayForm::Table { before, colors } => {
-            // Settings without words in the file, such as a route file's dialects, may differ from the recorded ones
-            // too.
-            let eager = eager || !written.missing.is_empty();
-            tabulate(&recorded, (policy, eager), before, colors).map_err(wrong)
+            // Settings without words in the file, such as dialects of a route file, may differ too.
+            let source = if written.missing.is_empty() { source } else { PolicySource::Other };
+            tabulate(&recorded, (policy, source), before, colors).map_err(wrong)
         }
-        ReplayForm::Lines => compare(&recorded, (policy, eager), file).map_err(wrong),
+        ReplayForm::Lines => compare(&recorded, (policy, source), file).map_err(wrong),
     }
 }
 
@@ -115,10 +115,10 @@ fn of_part(part: u64) -> String {
 
 fn compare(
     recorded: &Recorded<'_>,
-    (policy, eager): (Policy, bool),
+    (policy, source): (Policy, PolicySource),
     path: &Path,
 ) -> Result<Played, (usize, String)> {
-    let ReplayedConversation { tracks, steps, finds } = play(recorded, policy, eager)?;
+    let ReplayedConversation { tracks, steps, finds } = play(recorded, policy, source)?;
     let mut text = String::new();
     for step in &steps {
         let Some(track) = tracks.get(&step.part) else { continue };
@@ -135,18 +135,18 @@ fn compare(
 /// Returns the table of a replay, with the counts of its reports.
 fn tabulate(
     recorded: &Recorded<'_>,
-    (policy, eager): (Policy, bool),
+    (policy, source): (Policy, PolicySource),
     before: Option<ReportCount>,
     colors: Palette,
 ) -> Result<Played, (usize, String)> {
     let before = match before {
         Some(before) => before,
         None => {
-            let as_recorded = play(recorded, recorded.policy()?, false)?;
+            let as_recorded = play(recorded, recorded.policy()?, PolicySource::Recording)?;
             table::write(&as_recorded.tracks, &as_recorded.steps, colors).1
         }
     };
-    let ReplayedConversation { tracks, steps, finds } = play(recorded, policy, eager)?;
+    let ReplayedConversation { tracks, steps, finds } = play(recorded, policy, source)?;
     let (mut text, reports) = table::write(&tracks, &steps, colors);
     remarks(&mut text, recorded, &tracks, &finds);
     put(&mut text, [colors.heading(&reports.text(Some(before)))]);
@@ -163,11 +163,11 @@ struct ReplayedConversation {
 fn play(
     recorded: &Recorded<'_>,
     policy: Policy,
-    eager: bool,
+    source: PolicySource,
 ) -> Result<ReplayedConversation, (usize, String)> {
     let policy = Arc::new(policy);
     let mut finds = PointerFinds::default();
-    let (tracks, steps) = tracks::play(recorded, (&policy, eager), |_, line, _, _| {
+    let (tracks, steps) = tracks::play(recorded, (&policy, source), |_, line, _, _| {
         if line.sign == b'<'
             && let Ok(text) = unescape(line.text)
         {
@@ -274,14 +274,15 @@ fn transcript(
             _ => {}
         }
         let out = player.take().into_iter().map(|line| line.text).collect();
-        put(&mut text, in_order(out, line.sign == b'>'));
+        put(&mut text, in_order(out, line.sign));
     }
     Ok(text)
 }
 
-/// Returns the output in the order of a transcript for tests. At each time, changed client messages come first, then
-/// messages to clients, other messages to the server, and verdicts.
-fn in_order(mut out: Vec<String>, mut of_client: bool) -> Vec<String> {
+/// The output in the order of tests: changed client messages, messages to clients, other messages
+/// to the server, verdicts; the same order at each time. `sign`: the sign of the line that led to the output.
+fn in_order(mut out: Vec<String>, sign: u8) -> Vec<String> {
+    let mut of_client = sign == b'>';
     for group in out.chunk_by_mut(|_, next| !next.starts_with('@')) {
         group.sort_by_cached_key(|line| match line.as_bytes().first() {
             Some(b'@' | b'e') => 0,

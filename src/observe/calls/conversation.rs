@@ -139,7 +139,10 @@ impl WatchedConversation {
                     state.account.sent += 1;
                     state.account.beats += 1;
                     let has_figure = is_figure(&state.words, &kept.after);
-                    state.told(&kept.after, has_figure);
+                    state.told(&kept.after);
+                    if has_figure {
+                        state.told_figure(&kept.after);
+                    }
                     state.last_sent = Some(at);
                 });
             }
@@ -199,7 +202,10 @@ impl WatchedConversation {
             if reaches_client {
                 let text = if kept.after.is_some() { &kept.after } else { &kept.before };
                 let has_figure = observes || has_own_figure(verdict, &state.words, text);
-                state.told(text, has_figure);
+                state.told(text);
+                if has_figure {
+                    state.told_figure(text);
+                }
             }
         });
     }
@@ -294,7 +300,8 @@ impl WatchedConversation {
             self.keep(of, kept, |state, kept| {
                 state.account.read_from_text += 1;
                 state.account.sent += 1;
-                state.told(&kept.after, true);
+                state.told(&kept.after);
+                state.told_figure(&kept.after);
                 state.last_sent = Some(at);
             });
         }

@@ -310,13 +310,17 @@ impl CallState {
         }
     }
 
-    /// Notes a notification to the client. `has_figure`: its value was given by the server.
-    pub(super) fn told(&mut self, text: &Option<MessageText>, has_figure: bool) {
+    /// Notes a notification to the client.
+    pub(super) fn told(&mut self, text: &Option<MessageText>) {
         if text.is_some() {
             self.words.clone_from(text);
-            if has_figure {
-                self.figure.clone_from(text);
-            }
+        }
+    }
+
+    /// Notes that a notification to the client has a figure of its own.
+    pub(super) fn told_figure(&mut self, text: &Option<MessageText>) {
+        if text.is_some() {
+            self.figure.clone_from(text);
         }
     }
 

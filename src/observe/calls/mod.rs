@@ -386,7 +386,10 @@ impl CallTable {
 
 /// Makes the observers that fill the table.
 #[derive(Debug)]
-pub struct Watch(pub Arc<Table>);
+pub struct Watch {
+    /// The calls that are shown.
+    pub table: Arc<Table>,
+}
 
 impl ObserverFactory for Watch {
     fn begin(
@@ -396,9 +399,9 @@ impl ObserverFactory for Watch {
         scope: Scope,
         policy: &Arc<Policy>,
     ) -> Option<Box<dyn Observer>> {
-        let route = self.0.route(route)?;
+        let route = self.table.route(route)?;
         let how = (policy.call.masks.clone(), policy.observes());
-        Some(Box::new(WatchedConversation::new(&self.0, route, scope, how)))
+        Some(Box::new(WatchedConversation::new(&self.table, route, scope, how)))
     }
 }
 

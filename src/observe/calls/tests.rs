@@ -28,7 +28,7 @@ fn policy(mode: Mode) -> Arc<Policy> {
 
 fn look_on(table: &Arc<Table>, filter: &mut FilterGuard, scope: Scope, policy: &Arc<Policy>) {
     let id = FilterId { conversation: 1, filter: 1 };
-    let observer = Watch(Arc::clone(table)).begin(id, "/r", scope, policy);
+    let observer = Watch { table: Arc::clone(table) }.begin(id, "/r", scope, policy);
     filter.set_emitter(EventEmitter::new(id, Instant::now(), observer.into_iter().collect()));
 }
 

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use redb::{ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition, TableError};
+use redb::{ReadableTable, ReadableTableMetadata};
 use serde::{Deserialize, Serialize};
 
 use super::file::MissingFile;
-use super::store::{FileFault, Store, StoreError, claim, is_claimed};
+use super::store::{FileFault, RowTable, Store, StoreError, claim};
 use crate::progress::client_habits::{ClientHabits, Habit};
 
 /// Maximum number of clients of all routes in the state file. Beyond it the client unused for longest is removed.
 const STORED_CLIENTS_MAX: u64 = 500;
 
-const CLIENTS: TableDefinition<'_, (&str, &str), &[u8]> = TableDefinition::new("clients");
+const CLIENTS: RowTable = RowTable::new("clients");
 
 /// The stored habits of one client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,30 +60,12 @@ impl Store {
     /// # Errors
     /// As [`Store::read`].
     pub fn read_clients(&mut self) -> Result<Vec<ClientRow>, StoreError> {
-        let rows = self.with(MissingFile::Empty, |database| {
-            let from = database.begin_read()?;
-            if !is_claimed(&from)? {
-                return Ok(Vec::new());
-            }
-            let clients = match from.open_table(CLIENTS) {
-                // The file is from an earlier version, or has no habits yet.
-                Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
-                opened => opened?,
-            };
-            let mut rows = Vec::new();
-            for entry in clients.iter()? {
-                let (key, value) = entry?;
-                let (route, client) = key.value();
-                // Skip a client that cannot be read, so that one bad row does not lose all others.
-                let Ok(kept) = serde_json::from_slice::<StoredClient>(value.value()) else {
-                    continue;
-                };
-                let (habits, seen) = (kept.habits(), kept.seen);
-                rows.push(ClientRow { route: route.into(), client: client.into(), habits, seen });
-            }
-            Ok(rows)
-        })?;
-        Ok(rows.unwrap_or_default())
+        self.read_rows(CLIENTS, |route, client, kept: StoredClient| ClientRow {
+            route: route.into(),
+            client: client.into(),
+            habits: kept.habits(),
+            seen: kept.seen,
+        })
     }
 
     /// Adds events of clients, which happened at `now`, in seconds since 1970.
@@ -126,22 +108,7 @@ impl Store {
     /// # Errors
     /// If the file exists and cannot be used.
     pub fn forget_clients(&mut self, route: &str) -> Result<usize, StoreError> {
-        let gone = self.with(MissingFile::Empty, |database| {
-            let to = database.begin_write()?;
-            claim(&to)?;
-            let mut gone = 0;
-            {
-                let mut stored = to.open_table(CLIENTS)?;
-                stored.retain(|(on, _), _| {
-                    let is_chosen = on == route;
-                    gone += usize::from(is_chosen);
-                    !is_chosen
-                })?;
-            }
-            to.commit()?;
-            Ok(gone)
-        })?;
-        Ok(gone.unwrap_or_default())
+        self.forget_rows(CLIENTS, |on, _| on == route)
     }
 }
 

@@ -53,12 +53,12 @@ impl DurationStore {
         self.folder.as_deref()
     }
 
-    /// Returns the durations of a route's tools, to which later ones are added. If `wanted`, durations of earlier
-    /// processes are read soon.
-    pub fn of(&self, route: &str, wanted: bool) -> Arc<LearnedDurations> {
+    /// The durations of a route's tools that are learned from now on. [`DurationStore::load`] adds those from earlier
+    /// processes.
+    pub fn of(&self, route: &str) -> Arc<LearnedDurations> {
         let Some(writer) = &self.writer else { return Arc::default() };
-        let (to, name): (_, Arc<str>) = (Arc::clone(writer), place::cut(route).into());
-        let (route, on) = (Arc::clone(&name), Arc::clone(&name));
+        let (to, route): (_, Arc<str>) = (Arc::clone(writer), place::cut(route).into());
+        let on = Arc::clone(&route);
         let habits_to = Arc::clone(writer);
         let clients = LearnedClients::with_listener(move |client, habit| {
             habits_to.note_habit(&on, client, habit);
@@ -66,14 +66,10 @@ impl DurationStore {
         let learned = LearnedDurations::with_listener(clients, move |tool, ended| {
             to.note(&route, tool, ended);
         });
-        let learned = Arc::new(learned);
-        if wanted {
-            writer.load(name, &learned);
-        }
-        learned
+        Arc::new(learned)
     }
 
-    /// Requests the stored durations of a route for which they were not wanted at first.
+    /// Requests the stored durations of a route, which are read soon.
     pub fn load(&self, route: &str, learned: &Arc<LearnedDurations>) {
         if let Some(writer) = &self.writer {
             writer.load(place::cut(route).into(), learned);

@@ -14,6 +14,7 @@ use redb::{
     Database, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata,
     TableDefinition, TableError, TableHandle, WriteTransaction,
 };
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
@@ -39,8 +40,11 @@ const LOCK_WAIT: Duration = Duration::from_secs(2);
 /// Maximum number of bytes of the file that are cached while it is open.
 const CACHE: usize = 1 << 20;
 
+/// A table whose rows have two names (a route, and a tool or client) and a value in JSON.
+pub(super) type RowTable = TableDefinition<'static, (&'static str, &'static str), &'static [u8]>;
+
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
-const ENTRIES: TableDefinition<'_, (&str, &str), &[u8]> = TableDefinition::new("durations");
+const ENTRIES: RowTable = RowTable::new("durations");
 
 /// The stored data of one tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,16 +140,15 @@ impl StoredDuration {
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
-    /// Whether this process has already checked the whole file.
-    checked: bool,
-    /// Deadline for other processes to close the file.
+    integrity: Integrity,
+    /// The longest wait for other processes that have the file open.
     lock_wait: Duration,
 }
 
 impl Store {
     /// Returns the store in a directory, without opening a file.
     pub fn new(folder: &Path) -> Self {
-        Self { path: folder.join(FILE), checked: false, lock_wait: LOCK_WAIT }
+        Self { path: folder.join(FILE), integrity: Integrity::Unchecked, lock_wait: LOCK_WAIT }
     }
 
     /// Reads all durations, by route and tool.
@@ -153,25 +156,12 @@ impl Store {
     /// # Errors
     /// If the file exists and cannot be used. A damaged file is renamed, and counts as empty.
     pub fn read(&mut self) -> Result<Vec<ToolRow>, StoreError> {
-        let entries = self.with(MissingFile::Empty, |database| {
-            let from = database.begin_read()?;
-            if !is_claimed(&from)? {
-                return Ok(Vec::new());
-            }
-            let mut entries = Vec::new();
-            for entry in from.open_table(ENTRIES)?.iter()? {
-                let (key, value) = entry?;
-                let (route, tool) = key.value();
-                // Skip a tool that cannot be read, so that one bad row does not lose all others.
-                let Ok(kept) = serde_json::from_slice::<StoredDuration>(value.value()) else {
-                    continue;
-                };
-                let (durations, seen) = (kept.durations(), kept.seen);
-                entries.push(ToolRow { route: route.into(), tool: tool.into(), durations, seen });
-            }
-            Ok(entries)
-        })?;
-        Ok(entries.unwrap_or_default())
+        self.read_rows(ENTRIES, |route, tool, kept: StoredDuration| ToolRow {
+            route: route.into(),
+            tool: tool.into(),
+            durations: kept.durations(),
+            seen: kept.seen,
+        })
     }
 
     /// Adds calls that ended at `now`, in seconds since 1970.
@@ -228,18 +218,54 @@ impl Store {
     ///
     /// If the file exists but cannot be used.
     pub fn forget(&mut self, route: &str, tool: Option<&str>) -> Result<usize, StoreError> {
+        self.forget_rows(ENTRIES, |on, name| on == route && tool.is_none_or(|tool| name == tool))
+    }
+
+    /// Returns the rows of a table, each made of its two names and its value.
+    pub(super) fn read_rows<V: DeserializeOwned, R>(
+        &mut self,
+        table: RowTable,
+        row: impl Fn(&str, &str, V) -> R,
+    ) -> Result<Vec<R>, StoreError> {
+        let rows = self.with(MissingFile::Empty, |database| {
+            let from = database.begin_read()?;
+            if !is_claimed(&from)? {
+                return Ok(Vec::new());
+            }
+            let stored = match from.open_table(table) {
+                // An earlier version has written the file, or nothing of this kind was learned yet.
+                Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+                opened => opened?,
+            };
+            let mut rows = Vec::new();
+            for entry in stored.iter()? {
+                let (key, value) = entry?;
+                let (route, name) = key.value();
+                // A value that cannot be read is left out: one bad row must not lose all others.
+                if let Ok(value) = serde_json::from_slice(value.value()) {
+                    rows.push(row(route, name, value));
+                }
+            }
+            Ok(rows)
+        })?;
+        Ok(rows.unwrap_or_default())
+    }
+
+    /// Removes the rows of a table whose two names are chosen, and returns their number.
+    pub(super) fn forget_rows(
+        &mut self,
+        table: RowTable,
+        is_chosen: impl Fn(&str, &str) -> bool,
+    ) -> Result<usize, StoreError> {
         let gone = self.with(MissingFile::Empty, |database| {
             let to = database.begin_write()?;
             claim(&to)?;
             let mut gone = 0;
-            {
-                let mut entries = to.open_table(ENTRIES)?;
-                entries.retain(|(on, name), _| {
-                    let is_chosen = on == route && tool.is_none_or(|tool| name == tool);
-                    gone += usize::from(is_chosen);
-                    !is_chosen
-                })?;
-            }
+            to.open_table(table)?.retain(|(route, name), _| {
+                let is_gone = is_chosen(route, name);
+                gone += usize::from(is_gone);
+                !is_gone
+            })?;
             to.commit()?;
             Ok(gone)
         })?;
@@ -262,9 +288,9 @@ impl Store {
             };
             // A second handle of the open file stays valid after the database has closed its own.
             let again = open.try_clone().map_err(unusable)?;
-            match with_database(again, !self.checked, &work) {
+            match with_database(again, self.integrity, &work) {
                 Ok(done) => {
-                    self.checked = true;
+                    self.integrity = Integrity::Checked;
                     return Ok(Some(done));
                 }
                 // Neither read nor rename the file of a newer version: a process of that version may be using it.
@@ -272,7 +298,7 @@ impl Store {
                 Err(FileFault::Io(source)) => return Err(unusable(source)),
                 Err(FileFault::Busy) => {}
                 Err(FileFault::Bad(why)) => {
-                    self.checked = false;
+                    self.integrity = Integrity::Unchecked;
                     if let Some(bad) = file::set_aside(&self.path, &open).map_err(unusable)? {
                         let (path, bad) = (self.path.display(), bad.display());
                         warn!(%path, why, "not a file that can be read; it is {bad} now");
@@ -296,17 +322,25 @@ fn pause(attempt: u32) -> Duration {
     Duration::from_millis(3 + spread)
 }
 
-/// Opens the database, works on it and closes it. With `checked` the whole database is read first. Catches panics,
-/// which a damaged database can still cause in the library.
+/// Whether this process has checked the whole file before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Integrity {
+    Unchecked,
+    Checked,
+}
+
+/// Opens the database, works on it and closes it. An unchecked database is read whole first. A damaged database can
+/// still make the library panic.
 fn with_database<T>(
     file: File,
-    checked: bool,
+    integrity: Integrity,
     work: impl Fn(&Database) -> Result<T, FileFault>,
 ) -> Result<T, FileFault> {
     let all = AssertUnwindSafe(|| {
         let file = FileBackend::new(file)?;
         let mut builder = Database::builder();
-        builder.set_cache_size(CACHE).set_check_integrity_on_open(checked);
+        let checks = integrity == Integrity::Unchecked;
+        builder.set_cache_size(CACHE).set_check_integrity_on_open(checks);
         let database = builder.create_with_backend(file)?;
         work(&database)
     });
@@ -322,8 +356,11 @@ pub(super) fn is_claimed(from: &ReadTransaction) -> Result<bool, FileFault> {
         Err(TableError::TableDoesNotExist(_)) => None,
         Err(error) => return Err(error.into()),
     };
-    check_version(version, names.next().is_none())?;
-    Ok(version.is_some())
+    let is_claimed = is_own_version(version)?;
+    if !is_claimed && names.next().is_some() {
+        return Err(of_something_else());
+    }
+    Ok(is_claimed)
 }
 
 /// Marks an empty file as Milepost's.
@@ -331,25 +368,32 @@ pub(super) fn claim(to: &WriteTransaction) -> Result<(), FileFault> {
     let is_empty = to.list_tables()?.next().is_none();
     let mut meta = to.open_table(META)?;
     let version = meta.get("version")?.map(|version| version.value());
-    check_version(version, is_empty)?;
-    if version.is_none() {
+    if !is_own_version(version)? {
+        if !is_empty {
+            return Err(of_something_else());
+        }
         meta.insert("version", VERSION)?;
     }
-    // Create this table even if only habits are added: without it, readers would treat the file as damaged.
+    // Earlier versions take a file without this table for damaged, also where only habits of clients have been added.
     to.open_table(ENTRIES)?;
     Ok(())
 }
 
-fn check_version(version: Option<u64>, is_empty: bool) -> Result<(), FileFault> {
+/// Whether the version of a file is the one of this process; false without a version, as in an empty file.
+fn is_own_version(version: Option<u64>) -> Result<bool, FileFault> {
     match version {
-        Some(VERSION) => Ok(()),
+        Some(VERSION) => Ok(true),
         Some(version) if version > VERSION => Err(FileFault::Newer),
-        None if is_empty => Ok(()),
-        _ => Err(FileFault::Bad("it is the database of something else".to_owned())),
+        Some(_) => Err(of_something_else()),
+        None => Ok(false),
     }
 }
 
-/// Removes the tools that were unused for longest.
+fn of_something_else() -> FileFault {
+    FileFault::Bad("it is the database of something else".to_owned())
+}
+
+/// Forgets the tools that were used longest ago.
 fn evict(
     entries: &mut redb::Table<'_, (&'static str, &'static str), &'static [u8]>,
 ) -> Result<(), FileFault> {

@@ -33,9 +33,14 @@ const ID_MAX: usize = 256;
 pub struct MessageLog;
 
 impl MessageLog {
-    /// Returns the factory, or `None` if no line would be written. `may_change`: the log filter may change later.
-    pub fn begin_if_on(may_change: bool) -> Option<Arc<dyn ObserverFactory>> {
-        (may_change || is_on()).then(|| Arc::new(Self) as Arc<dyn ObserverFactory>)
+    /// The factory.
+    pub fn factory() -> Arc<dyn ObserverFactory> {
+        Arc::new(Self)
+    }
+
+    /// The factory, or `None` if the log filter of now lets no line through.
+    pub fn factory_if_on() -> Option<Arc<dyn ObserverFactory>> {
+        is_on().then(Self::factory)
     }
 }
 

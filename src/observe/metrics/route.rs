@@ -54,19 +54,23 @@ const SESSIONS: [&str; 3] = ["server", "own", "wire"];
 
 /// One counter for each value of a label.
 #[derive(Debug)]
-struct Each<const N: usize>([Counter; N]);
+struct Each<const N: usize> {
+    counters: [Counter; N],
+}
 
 impl<const N: usize> Each<N> {
     fn new(family: &Counters, labels: &Labels, label: &'static str, values: [&str; N]) -> Self {
-        Self(values.map(|value| {
-            let mut labels = labels.clone();
-            labels.push((label, value.to_owned()));
-            family.get_or_create_owned(&labels)
-        }))
+        Self {
+            counters: values.map(|value| {
+                let mut labels = labels.clone();
+                labels.push((label, value.to_owned()));
+                family.get_or_create_owned(&labels)
+            }),
+        }
     }
 
     fn add(&self, place: usize, count: u64) {
-        if let Some(counter) = self.0.get(place) {
+        if let Some(counter) = self.counters.get(place) {
             counter.inc_by(count);
         }
     }
@@ -326,7 +330,7 @@ impl RouteCounts {
     pub fn record_child_start(self: &Arc<Self>) -> ChildGauge {
         self.child_starts.inc();
         self.children.inc();
-        ChildGauge(Arc::clone(self))
+        ChildGauge { counts: Arc::clone(self) }
     }
 
     /// Counts a child that replaces a child which has died.
@@ -348,10 +352,12 @@ impl RouteCounts {
 
 /// Counts a running child until it is dropped.
 #[derive(Debug)]
-pub struct ChildGauge(Arc<RouteCounts>);
+pub struct ChildGauge {
+    counts: Arc<RouteCounts>,
+}
 
 impl Drop for ChildGauge {
     fn drop(&mut self) {
-        self.0.children.dec();
+        self.counts.children.dec();
     }
 }

@@ -86,13 +86,22 @@ impl RecordQueue {
     }
 }
 
-/// The settings of recording.
+/// The secrets in a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordedSecrets {
+    /// Masks stand in their place.
+    Masked,
+    /// They are recorded as they are.
+    Unmasked,
+}
+
+/// The recording of conversations in a folder.
 #[derive(Debug, Clone)]
 pub struct Recording {
     /// The directory of the recordings.
     pub folder: PathBuf,
-    /// Whether secrets are recorded unmasked.
-    pub secrets: bool,
+    /// Whether secrets are masked.
+    pub secrets: RecordedSecrets,
 }
 
 /// Waits for the writing thread at the end of the process.

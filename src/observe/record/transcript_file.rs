@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::RecordingStart;
+use super::{RecordedSecrets, RecordingStart};
 use crate::config::values::exact_time;
 use crate::observe::events::{APART, EventKind, ObserverEvent};
 use crate::observe::redact::Masking;
@@ -61,7 +61,7 @@ pub(super) struct TranscriptFile {
 }
 
 impl TranscriptFile {
-    pub(super) fn new(begins: &RecordingStart, secrets: bool) -> Self {
+    pub(super) fn new(begins: &RecordingStart, secrets: RecordedSecrets) -> Self {
         let policy = &begins.policy;
         let mut transcript = Self {
             route: begins.route.clone(),
@@ -70,7 +70,8 @@ impl TranscriptFile {
             name: None,
             file: None,
             used: 0,
-            masking: (!secrets).then(|| Masking::new(policy.call.masks.clone())),
+            masking: (secrets == RecordedSecrets::Masked)
+                .then(|| Masking::new(policy.call.masks.clone())),
             start: None,
             parts: BTreeMap::new(),
             count: 0,
@@ -85,7 +86,7 @@ impl TranscriptFile {
         if !begins.route.is_empty() {
             transcript.line(1, &format!("# on the route {}", escape(begins.route.as_bytes())));
         }
-        if secrets {
+        if secrets == RecordedSecrets::Unmasked {
             transcript.line(1, "# with its secrets");
         }
         let written = settings::write(policy);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::folder::{FILES_MAX, Folder};
 use super::transcript_file::TranscriptFile;
-use super::{RecordJob, RecordQueue, RecordingStart};
+use super::{RecordJob, RecordQueue, RecordedSecrets, RecordingStart};
 
 /// Maximum number of conversations that the recording thread knows: those with a file, and as many without a message so
 /// far.
@@ -25,7 +25,7 @@ const HELD_FOR: Duration = Duration::from_millis(100);
 /// Writes all recordings.
 pub(super) struct RecordWriter {
     folder: Folder,
-    secrets: bool,
+    secrets: RecordedSecrets,
     shared: Arc<RecordQueue>,
     transcripts: BTreeMap<u64, TranscriptFile>,
     /// The conversations with an open file, ordered by their last write.
@@ -37,7 +37,7 @@ pub(super) struct RecordWriter {
 }
 
 impl RecordWriter {
-    pub(super) fn new(folder: Folder, secrets: bool, shared: Arc<RecordQueue>) -> Self {
+    pub(super) fn new(folder: Folder, secrets: RecordedSecrets, shared: Arc<RecordQueue>) -> Self {
         let (transcripts, open) = (BTreeMap::new(), BTreeMap::new());
         Self { folder, secrets, shared, transcripts, open, times: 0, lost: 0 }
     }

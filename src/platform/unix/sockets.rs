@@ -36,7 +36,9 @@ pub type LocalClient = UnixStream;
 
 /// A socket file that accepts connections.
 #[derive(Debug)]
-pub struct SocketListener(UnixListener);
+pub struct SocketListener {
+    socket: UnixListener,
+}
 
 impl SocketListener {
     /// Creates a socket that only this user can use.
@@ -50,7 +52,7 @@ impl SocketListener {
             let _ = fs::remove_file(path);
             return Err(error);
         }
-        Ok(Self(listener))
+        Ok(Self { socket: listener })
     }
 
     /// Returns the next connection; `None` for one of another user's process, which is closed. Cancel-safe.
@@ -58,7 +60,7 @@ impl SocketListener {
     /// # Errors
     /// If the system cannot accept a connection.
     pub async fn accept(&self) -> io::Result<Option<LocalConnection>> {
-        let (stream, _) = self.0.accept().await?;
+        let (stream, _) = self.socket.accept().await?;
         Ok(is_own(&stream).then_some(stream))
     }
 }

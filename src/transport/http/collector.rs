@@ -79,7 +79,7 @@ impl CollectorClient {
             "https" => {
                 let own = client_certificate.as_ref();
                 let own = own.map(|(certificate, key)| (&**certificate, &**key));
-                let connector = tls::connector(&trusted, own, false)?;
+                let connector = tls::connector(&trusted, own, &[])?;
                 let name =
                     ServerName::try_from(host.clone()).map_err(|_| CollectorError::Address)?;
                 Some(TlsPeer { connector, name, setting: AUTHORITIES })
@@ -89,7 +89,7 @@ impl CollectorClient {
         let decision = ProxyDecision::of(None, &Environment::of_process(), url);
         decision.log("traces", url);
         let proxy = decision.proxy().map(|proxy| ForwardProxy::new(proxy, &trusted, AUTHORITIES));
-        let dialer = Dialer::new(host, port, tls, false).through(proxy.transpose()?);
+        let dialer = Dialer::new(host, port, tls).through(proxy.transpose()?);
         let connector = Connector::Network(Arc::new(dialer));
         let client = Arc::new(ConnectionPool::new(connector, *timeout, &Traffic::default()));
         let runtime = Builder::new_current_thread().enable_all().build()?;

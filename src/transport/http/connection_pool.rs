@@ -80,10 +80,13 @@ enum Connected {
 impl ConnectionPool {
     /// Returns a pool without connections. `traffic` counts the bytes of connections.
     pub(crate) fn new(connector: Connector, connect_timeout: Duration, traffic: &Traffic) -> Self {
-        // Inside this process the close of a connection is noticed immediately, so connections can be reused without
-        // proof that the server keeps them open.
-        let is_proven = matches!(connector, Connector::InProcess(_));
-        let (traffic, idle) = (traffic.clone(), Mutex::new(IdleLinks::new(is_proven)));
+        // Inside this process a closed connection is noticed at once, so connections can be reused without proof that
+        // the server keeps them open.
+        let links = match connector {
+            Connector::InProcess(_) => IdleLinks::proven(),
+            Connector::Network(_) => IdleLinks::new(),
+        };
+        let (traffic, idle) = (traffic.clone(), Mutex::new(links));
         let (shared, beginning, chose_http1) = Default::default();
         Self { connector, connect_timeout, traffic, idle, shared, beginning, chose_http1 }
     }

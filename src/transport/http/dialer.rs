@@ -42,10 +42,14 @@ pub(crate) struct Dialer {
 }
 
 impl Dialer {
-    /// Returns a dialer for a server. `host` is a name, or an address without brackets. `http2`: HTTP/2 is used; with
-    /// TLS, only if the server chooses it.
-    pub(crate) fn new(host: String, port: u16, tls: Option<TlsPeer>, http2: bool) -> Self {
-        Self { host, port, tls, http2, proxy: None, family: Mutex::default() }
+    /// The way to a server that speaks HTTP/1.1. `host` is a name or an address without brackets.
+    pub(crate) fn new(host: String, port: u16, tls: Option<TlsPeer>) -> Self {
+        Self { host, port, tls, http2: false, proxy: None, family: Mutex::default() }
+    }
+
+    /// The same way, over which HTTP/2 is spoken; with TLS, if the server chooses it.
+    pub(crate) fn with_http2(self) -> Self {
+        Self { http2: true, ..self }
     }
 
     /// Returns the dialer changed to use a forward proxy, if `proxy` is one.
@@ -212,8 +216,8 @@ mod tests {
             [("127.0.0.1", "::1", Family::V4), ("::1", "127.0.0.1", Family::V6)]
         {
             let Some((_held, addresses)) = one_open(open, closed).await else { return };
-            let dialer = Dialer::new("server.test".to_owned(), 80, None, false);
-            // The dead address is tried first, whatever its family.
+            let dialer = Dialer::new("server.test".to_owned(), 80, None);
+            // The dead address is first, whichever its family.
             *dialer.family.lock().unwrap() = Family::of(addresses[0]);
             let mut attempts = Attempts::default();
             let tcp = dialer.first_hop(addresses.iter().copied(), &mut attempts).await.unwrap();
@@ -234,7 +238,7 @@ mod tests {
         let held = closed_port("127.0.0.1", 0).unwrap();
         let port = held.local_addr().unwrap().port();
         for (host, names) in [("localhost", true), ("127.0.0.1", false)] {
-            let dialer = Dialer::new(host.to_owned(), port, None, false);
+            let dialer = Dialer::new(host.to_owned(), port, None);
             let Err(error) = dialer.connect(Duration::from_secs(60)).await else {
                 panic!("{host}")
             };

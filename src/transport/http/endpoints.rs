@@ -56,20 +56,26 @@ impl RouteTable {
     /// Returns a table of these routes.
     pub fn new<'a>(routes: impl IntoIterator<Item = &'a Route>) -> Self {
         let mut places = Self::default();
-        routes.into_iter().for_each(|route| places.enter(route, false));
+        routes.into_iter().for_each(|route| places.enter(route));
         places
     }
 
-    /// Adds a route. If only open calls of the route continue (`late`), it has no documents.
-    pub fn enter(&mut self, route: &Route, late: bool) {
+    /// Adds a route.
+    pub fn enter(&mut self, route: &Route) {
         let number = self.upstreams.len();
-        self.routes.insert(without_slash(&route.path).to_owned(), number);
-        self.upstreams.push(upstream_path(&route.upstream).filter(|_| !late));
-        self.public.push(route.public_url.is_some());
+        self.enter_late(route);
+        self.upstreams[number] = upstream_path(&route.upstream);
         let public = route.public_url.as_ref().map(|url| without_slash(url.path()));
-        if let Some(path) = public.filter(|path| !late && !path.is_empty()) {
+        if let Some(path) = public.filter(|path| !path.is_empty()) {
             self.public_paths.entry(path.to_owned()).or_insert(number);
         }
+    }
+
+    /// Adds a route of which only open calls continue. Such a route has no documents.
+    pub fn enter_late(&mut self, route: &Route) {
+        self.routes.insert(without_slash(&route.path).to_owned(), self.upstreams.len());
+        self.upstreams.push(None);
+        self.public.push(route.public_url.is_some());
     }
 
     /// Returns the route and endpoint of a path. The path of an endpoint may end with a slash.

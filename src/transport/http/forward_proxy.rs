@@ -42,7 +42,7 @@ impl ForwardProxy {
             // The name is only needed for TLS, so without TLS any name is accepted.
             _ if !url.is_tls => None,
             Ok(name) => {
-                Some(TlsPeer { connector: tls::connector(trusted, None, false)?, name, setting })
+                Some(TlsPeer { connector: tls::connector(trusted, None, &[])?, name, setting })
             }
             Err(_) => {
                 let what = "no certificate can have the name of the proxy".to_owned();

@@ -25,6 +25,15 @@ use crate::transport::mcp_http::content::Content;
 /// The header that asks a front such as nginx not to buffer a response.
 pub(crate) const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
+/// The origin of the body of a response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BodyOrigin {
+    /// The server's own body, unchanged.
+    Server,
+    /// A body that Milepost has written or changed.
+    Milepost,
+}
+
 /// Forwards the requests and responses of one route.
 pub(crate) struct Forwarder {
     pub(crate) via: Via,
@@ -113,21 +122,21 @@ impl Forwarder {
         open: Option<InFlightGuard>,
     ) -> Response<Body> {
         let (parts, body) = response.into_parts();
-        self.response(parts, false, Body::piped(None, body, open))
+        self.response(parts, BodyOrigin::Server, Body::piped(None, body, open))
     }
 
-    /// Returns the server's status and headers with a body. `changes`: the body is not the server's own.
+    /// The server's status and headers with a body.
     pub(crate) fn response(
         &self,
         parts: response::Parts,
-        changes: bool,
+        source: BodyOrigin,
         body: Body,
     ) -> Response<Body> {
         let passage = Passage {
             via: &self.via,
             rules: &self.route.response_headers,
             received: parts.version,
-            body_changes: changes,
+            body_changes: source == BodyOrigin::Milepost,
             traffic: None,
         };
         let mut response = Response::new(body);

@@ -91,11 +91,13 @@ impl StreamLimit {
 /// Runs the tasks of a connection for hyper. Each step of a task may have read SETTINGS with another number of streams,
 /// so the limit is read again after each step.
 #[derive(Clone)]
-struct LimitWatch(Arc<StreamLimit>);
+struct LimitWatch {
+    limit: Arc<StreamLimit>,
+}
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for LimitWatch {
     fn execute(&self, task: F) {
-        let limit = Arc::clone(&self.0);
+        let limit = Arc::clone(&self.limit);
         let mut task = Box::pin(task);
         tokio::spawn(poll_fn(move |cx| {
             let polled = task.as_mut().poll(cx);
@@ -158,7 +160,7 @@ impl Http2Connections {
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let limit = Arc::new(StreamLimit::default());
-        let handshake = http2::Builder::new(LimitWatch(Arc::clone(&limit)))
+        let handshake = http2::Builder::new(LimitWatch { limit: Arc::clone(&limit) })
             // No stream before the server's SETTINGS: a server that allows few would refuse the first requests.
             .initial_max_send_streams(0)
             .initial_stream_window_size(u32::try_from(STREAM_BUFFER_MAX).ok())

@@ -14,8 +14,10 @@ pub(crate) struct InFlight {
     all: Option<Arc<Self>>,
 }
 
-/// An open call, which is counted until this value is dropped.
-pub(crate) struct InFlightGuard(Arc<InFlight>);
+/// An open call, which counts until this value is dropped.
+pub(crate) struct InFlightGuard {
+    calls: Arc<InFlight>,
+}
 
 impl InFlight {
     /// Returns a counter whose calls also count in `all`.
@@ -28,7 +30,7 @@ impl InFlight {
         if let Some(all) = &self.all {
             all.open.fetch_add(1, Ordering::Relaxed);
         }
-        InFlightGuard(Arc::clone(self))
+        InFlightGuard { calls: Arc::clone(self) }
     }
 
     fn closed(&self) {
@@ -53,8 +55,8 @@ impl InFlight {
 
 impl Drop for InFlightGuard {
     fn drop(&mut self) {
-        self.0.closed();
-        if let Some(all) = &self.0.all {
+        self.calls.closed();
+        if let Some(all) = &self.calls.all {
             all.closed();
         }
     }

@@ -71,15 +71,18 @@ impl TlsPeer {
     }
 }
 
-/// Returns a connector that trusts these authorities and shows the certificate of `own` (its file, then the file of its
-/// key). With `http2`, HTTP/2 is offered.
+/// The names of HTTP/2 and HTTP/1.1 (RFC 7301, 6).
+pub(crate) const HTTP2_FIRST: &[&[u8]] = &[b"h2", b"http/1.1"];
+
+/// Makes a connector that trusts these authorities and shows the certificate of `own` (its file, then
+/// the file of its key). `protocols` are offered to the server (ALPN), the preferred one first.
 ///
 /// # Errors
 /// If a file cannot be read, or a certificate cannot be used.
 pub(crate) fn connector(
     trusted: &Authorities,
     own: Option<(&Path, &Path)>,
-    http2: bool,
+    protocols: &[&[u8]],
 ) -> Result<TlsConnector, ClientTlsError> {
     let bad = |file: &Path| {
         let file = file.to_owned();
@@ -110,7 +113,6 @@ pub(crate) fn connector(
             config.with_client_auth_cert(chain, key)?
         }
     };
-    config.alpn_protocols =
-        if http2 { vec![b"h2".to_vec(), b"http/1.1".to_vec()] } else { Vec::new() };
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     Ok(TlsConnector::from(Arc::new(config)))
 }

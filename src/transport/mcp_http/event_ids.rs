@@ -47,21 +47,28 @@ impl EventIds {
         self.id_passed |= event.has_id();
     }
 
-    /// Handles the verdict on a message; `out` gets the remaining fields of a withheld message's
-    /// event.
-    pub(crate) fn apply_verdict(
+    /// The event of a message, which waits for the verdict.
+    fn take_waiting(&mut self, number: u64) -> Option<SseEvent> {
+        let place = self.waiting.iter().position(|(waits, _)| *waits == number);
+        place.and_then(|place| self.waiting.remove(place)).map(|(_, event)| event)
+    }
+
+    /// Notes that a message is forwarded.
+    pub(crate) fn note_passed(&mut self, number: u64) {
+        if let Some(event) = self.take_waiting(number) {
+            self.note_forwarded(&event);
+        }
+    }
+
+    /// Notes that a message is withheld; `out` gets the remaining fields of its event.
+    pub(crate) fn note_withheld(
         &mut self,
         number: u64,
-        withheld: bool,
         revision: Option<Revision>,
         out: Option<&mut Batch>,
     ) {
-        let place = self.waiting.iter().position(|(waits, _)| *waits == number);
-        let Some((_, event)) = place.and_then(|place| self.waiting.remove(place)) else { return };
-        match (withheld, out) {
-            (true, Some(out)) => self.keep_remaining_fields(&event, revision, out),
-            (true, None) => {}
-            (false, _) => self.note_forwarded(&event),
+        if let (Some(event), Some(out)) = (self.take_waiting(number), out) {
+            self.keep_remaining_fields(&event, revision, out);
         }
     }
 

@@ -61,7 +61,7 @@ impl Redirects {
         let kept = if expects { copy(&request).map(Box::new) } else { None };
         let response = client.send(request).await?;
         if !response.status().is_redirection() {
-            self.note(response.status(), moved.is_some());
+            self.note(response.status(), moved.as_deref());
             return Ok(response);
         }
         let asked = moved.as_deref().unwrap_or_else(|| self.endpoint.path());
@@ -104,10 +104,10 @@ impl Redirects {
         Ok(response)
     }
 
-    /// Notes a response that is not a redirect. A path that no longer exists (404) is forgotten as the endpoint's.
-    fn note(&self, status: StatusCode, was_moved: bool) {
-        // The server may have moved back, so the next request goes to the endpoint that the route names.
-        if was_moved && status == StatusCode::NOT_FOUND {
+    /// Notes a response that is not a redirect, from the place to which the endpoint has moved, if it has. A stored location that no longer exists (404) is forgotten.
+    fn note(&self, status: StatusCode, moved: Option<&str>) {
+        // The server may have moved back: the next request asks the endpoint that the route names.
+        if moved.is_some() && status == StatusCode::NOT_FOUND {
             *self.moved.write().unwrap_or_else(PoisonError::into_inner) = None;
             self.expects.store(true, Ordering::Relaxed);
         } else if status.is_success() {

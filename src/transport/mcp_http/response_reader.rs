@@ -41,6 +41,14 @@ pub(crate) enum ResponseItem {
     Endpoint(Bytes),
 }
 
+/// The end of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MessageEnd {
+    Whole,
+    /// The message broke off.
+    Cut,
+}
+
 enum BodyForm {
     Events(Box<Events>),
     /// A JSON text that is being read: the part that has arrived.
@@ -135,9 +143,9 @@ impl ResponseReader {
                 }
                 Some(Err(error)) => {
                     self.failure = Some(error);
-                    self.finish(false);
+                    self.finish(MessageEnd::Cut);
                 }
-                None => self.finish(true),
+                None => self.finish(MessageEnd::Whole),
             }
         }
     }
@@ -157,7 +165,7 @@ impl ResponseReader {
                 events.drop_rest();
                 event.iter().for_each(|event| self.event(event));
             }
-            _ => self.finish(true),
+            _ => self.finish(MessageEnd::Whole),
         }
         Poll::Ready(())
     }
@@ -209,20 +217,20 @@ impl ResponseReader {
         }
     }
 
-    fn finish(&mut self, whole: bool) {
+    fn finish(&mut self, end: MessageEnd) {
         match std::mem::replace(&mut self.form, BodyForm::Over) {
-            BodyForm::Json(mut held) if whole => {
+            BodyForm::Json(mut held) if end == MessageEnd::Whole => {
                 let text = message_on_one_line(without_mark(held.split().freeze()));
                 // An empty body is neither a message nor an error.
                 if !text.is_empty() {
                     self.ready.push_back(ResponseItem::Message(text));
                 }
             }
-            BodyForm::LongJson => self.end(whole),
+            BodyForm::LongJson => self.end(end),
             // The large message is incomplete, whether or not the connection ended properly.
-            BodyForm::Events(_) if self.midway => self.end(false),
+            BodyForm::Events(_) if self.midway => self.end(MessageEnd::Cut),
             // An incomplete event is dropped, unless only its blank line is missing.
-            BodyForm::Events(events) if whole => {
+            BodyForm::Events(events) if end == MessageEnd::Whole => {
                 let last = events.unfinished_event().filter(has_whole_message);
                 last.iter().for_each(|event| self.event(event));
             }
@@ -230,16 +238,16 @@ impl ResponseReader {
         }
     }
 
-    fn end(&mut self, whole: bool) {
+    fn end(&mut self, end: MessageEnd) {
         self.midway = false;
-        self.ready.push_back(ResponseItem::End(whole));
+        self.ready.push_back(ResponseItem::End(end == MessageEnd::Whole));
     }
 
     fn frame(&mut self, frame: SseFrame) {
         match frame {
             SseFrame::Event(event) => self.event(&event),
             SseFrame::Start(piece) | SseFrame::Piece(piece) => self.piece(&piece),
-            SseFrame::End if self.midway => self.end(true),
+            SseFrame::End if self.midway => self.end(MessageEnd::Whole),
             SseFrame::End => {}
         }
     }

@@ -290,7 +290,8 @@ fn target(
     let connector = match connect {
         Some(connect) => Connector::InProcess(Arc::clone(connect)),
         None => {
-            let dialer = Dialer::new(host, port, tls, http2);
+            let dialer = Dialer::new(host, port, tls);
+            let dialer = if http2 { dialer.with_http2() } else { dialer };
             Connector::Network(Arc::new(dialer.through(proxy((route, traffic), upstream, url)?)))
         }
     };
@@ -363,7 +364,8 @@ fn proxy(
 fn tls(route: &Route, upstream: &HttpUpstream) -> Result<TlsConnector, TargetError> {
     let own = upstream.client_certificate.as_ref().map(|own| (&*own.certificate, &*own.key));
     let trusted = upstream.ca_file.clone().unwrap_or_default();
-    let connector = tls::connector(&trusted, own, upstream.http2);
+    let protocols = if upstream.http2 { tls::HTTP2_FIRST } else { &[] };
+    let connector = tls::connector(&trusted, own, protocols);
     connector.map_err(|source| TargetError::Tls { route: route.path.clone(), source })
 }
 

@@ -10,7 +10,7 @@ use clap::Parser;
 use milepost::commands::args::{Cli, Command};
 use milepost::lab::replay;
 use milepost::observe::events::ObserverFactory;
-use milepost::observe::record::{Recording, WriterEnd};
+use milepost::observe::record::{RecordedSecrets, Recording, WriterEnd};
 use tempfile::TempDir;
 
 /// The recordings of a rig, which are played at its end.
@@ -43,7 +43,8 @@ impl Records {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("proxy.toml");
         fs::write(&file, text).unwrap();
-        let recording = Recording { folder: folder.path().join("records"), secrets: true };
+        let recording =
+            Recording { folder: folder.path().join("records"), secrets: RecordedSecrets::Unmasked };
         let (records, ending) = recording.start().unwrap();
         Self { folder, file, factory: Arc::new(records), ending: Some(ending) }
     }

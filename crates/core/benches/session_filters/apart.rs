@@ -35,9 +35,14 @@ pub(crate) struct OwnFilter {
 }
 
 impl Shared {
-    fn note_delivery(&mut self, at: Instant, on: StreamId, message: &Message, all: bool) {
+    fn note_delivery(&mut self, at: Instant, on: StreamId, message: &Message) {
         self.filter.run(|filter| filter.intake_mut().note_delivery(at, Some(on), message));
-        if all && self.filter.run(|filter| filter.intake().has_calls_on(on)) == Some(true) {
+        self.note();
+    }
+
+    fn note_last_delivery(&mut self, at: Instant, on: StreamId, message: &Message) {
+        self.filter.run(|filter| filter.intake_mut().note_delivery(at, Some(on), message));
+        if self.filter.run(|filter| filter.intake().has_calls_on(on)) == Some(true) {
             self.filter.apply(at, Input::SettleStream(on));
         }
         self.note();
@@ -89,7 +94,10 @@ impl Apart {
         }
         if message.kind() == Kind::Response {
             let all = request.filter.open_calls() == 0;
-            self.shared.with(|shared| shared.note_delivery(at, request.stream, message, all));
+            self.shared.with(|shared| match all {
+                true => shared.note_last_delivery(at, request.stream, message),
+                false => shared.note_delivery(at, request.stream, message),
+            });
         }
     }
 

@@ -63,12 +63,20 @@ fn work(events: usize) {
     black_box(hash);
 }
 
-/// Returns the CPU time that `rounds` take on this thread. Each round has the same requests.
-fn cpu_of<S: Session>(session: &S, rounds: &[Vec<Script>], works: bool) -> u64 {
+/// The work between the messages of a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WorkAround {
+    None,
+    /// As much as the rest of the proxy has.
+    Proxy,
+}
+
+/// CPU time that `rounds` take on this thread. Each round has the same requests.
+fn cpu_of<S: Session>(session: &S, rounds: &[Vec<Script>], around: WorkAround) -> u64 {
     let from = cpu_time();
     for scripts in rounds {
         round(session, scripts, Instant::now, |events| {
-            if works {
+            if around == WorkAround::Proxy {
                 work(events);
             }
         });
@@ -85,7 +93,7 @@ fn rounds_of(load: Load, threads: usize) -> Vec<Vec<Vec<Script>>> {
     (0..threads).map(of).collect()
 }
 
-fn measured<S: Session>(rounds: &[Vec<Vec<Script>>], works: bool) -> Measured {
+fn measured<S: Session>(rounds: &[Vec<Vec<Script>>], around: WorkAround) -> Measured {
     let policy = Arc::new(Policy::default());
     let session: S = begun(&policy, &mut Clock::new());
     let barrier = Barrier::new(rounds.len());
@@ -95,7 +103,7 @@ fn measured<S: Session>(rounds: &[Vec<Vec<Script>>], works: bool) -> Measured {
             keep_to(core);
             barrier.wait();
             let from = Instant::now();
-            let cpu = cpu_of(session, own, works);
+            let cpu = cpu_of(session, own, around);
             (cpu, from.elapsed().as_nanos() as f64)
         };
         let spawn = |(core, own)| scope.spawn(move || run(core, own));
@@ -121,12 +129,12 @@ fn median(runs: &[Measured], value: fn(&Measured) -> f64) -> f64 {
     all[all.len() / 2]
 }
 
-fn print_row(load: Load, threads: usize, works: bool) {
+fn print_row(load: Load, threads: usize, around: WorkAround) {
     let rounds = rounds_of(load, threads);
     let (mut apart, mut joint) = (Vec::new(), Vec::new());
     for _ in 0..RUNS {
-        apart.push(measured::<Apart>(&rounds, works));
-        joint.push(measured::<Joint>(&rounds, works));
+        apart.push(measured::<Apart>(&rounds, around));
+        joint.push(measured::<Joint>(&rounds, around));
     }
     for runs in [&mut apart, &mut joint] {
         runs.sort_by(|one, other| other.cores.total_cmp(&one.cores));
@@ -137,7 +145,10 @@ fn print_row(load: Load, threads: usize, works: bool) {
         let (waited, waits) = (median(runs, |run| run.waited), median(runs, |run| run.waits));
         format!("{:.2} µs in {waits:.0} waits", waited / 1000.0)
     });
-    let kind = if works { ", with the rest of the proxy's work" } else { "" };
+    let kind = match around {
+        WorkAround::Proxy => ", with the rest of the proxy's work",
+        WorkAround::None => "",
+    };
     println!(
         "| {}{kind} | {threads} | {:.1} µs | {:.1} µs | {:.2} | {} | {} | {:.1}, {:.1} |",
         load.words(),
@@ -159,9 +170,9 @@ pub(crate) fn print() {
     println!("|---|--:|--:|--:|--:|--:|--:|--:|");
     for reports in [0, 2, 1000] {
         let load = Load { reports, invents: false, open: OPEN, reuses: false };
-        print_row(load, 1, false);
-        print_row(load, 2, false);
-        print_row(load, 2, true);
+        print_row(load, 1, WorkAround::None);
+        print_row(load, 2, WorkAround::None);
+        print_row(load, 2, WorkAround::Proxy);
     }
     println!();
 }

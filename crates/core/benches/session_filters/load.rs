@@ -107,17 +107,19 @@ fn event(text: &str) -> Event {
     Event { frame: Bytes::from(format!("{head}{text}\n\n")), text: text_at }
 }
 
-/// A clock that advances by a millisecond each time it is read.
-pub(crate) struct Clock(Instant);
+/// A clock that goes on by a millisecond each time that it is read.
+pub(crate) struct Clock {
+    now: Instant,
+}
 
 impl Clock {
     pub(crate) fn new() -> Self {
-        Self(Instant::now())
+        Self { now: Instant::now() }
     }
 
     pub(crate) fn next(&mut self) -> Instant {
-        self.0 += Duration::from_millis(1);
-        self.0
+        self.now += Duration::from_millis(1);
+        self.now
     }
 }
 

@@ -82,7 +82,7 @@ fn resolve(
         let mut policy = Policy::default();
         defaults.apply(&mut policy);
         route.apply(&mut policy);
-        if let Some(what) = no_face(&policy, route, fleet.is_some()) {
+        if let Some(what) = no_face(&policy, route, fleet.as_ref()) {
             return Err(ConfigError::new(section.span.clone(), what));
         }
     }
@@ -98,8 +98,8 @@ fn resolve(
     })
 }
 
-/// Returns the reason why a route cannot serve clients of 2026-07-28 (`modern`), although its settings enable it.
-fn no_face(policy: &Policy, route: &Route, has_fleet: bool) -> Option<&'static str> {
+/// Returns the reason why a route cannot have `modern`, although its settings enable it.
+fn no_face(policy: &Policy, route: &Route, fleet: Option<&Fleet>) -> Option<&'static str> {
     if !policy.modern {
         None
     } else if route.opaque {
@@ -110,7 +110,7 @@ fn no_face(policy: &Policy, route: &Route, has_fleet: bool) -> Option<&'static s
         Some(
             "the demo server needs no `modern`: it answers clients of every revision; say modern = false here",
         )
-    } else if has_fleet {
+    } else if fleet.is_some() {
         Some(
             "`modern` is not possible in a [fleet]: requests of 2026-07-28 belong to no session, so that each replica \
               would start a server of its own for the same client; say modern = false here, or leave out [fleet]",

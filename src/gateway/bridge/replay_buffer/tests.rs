@@ -2,28 +2,28 @@
 
 use super::limits::{EVENTS_MAX, SESSION_MAX};
 use super::*;
-use crate::gateway::bridge::subscription::ReadStatus;
+use crate::gateway::bridge::subscription::{EventForm, ReadStatus};
 use crate::protocol::jsonrpc::{Kind, Scan};
 use crate::transport::byte_budget::ByteBudget;
 use crate::transport::http::body::Batch;
 
 #[test]
 fn what_was_taken_where_nobody_comes_back_is_not_kept() {
-    let read = |ids: bool, rounds: i64| {
+    let read = |form: EventForm, rounds: i64| {
         let buffer = ReplayBuffer::new(StreamId(1), Arc::default());
         let client = buffer.attach(None);
         for number in 0..rounds {
             let text = format!(r#"{{"jsonrpc":"2.0","id":{number},"result":{{}}}}"#);
             buffer.put(&TransmitKind::Answer(Some(Key::Integer(number))), &text.into());
-            client.events(ids, &mut Batch::default());
+            client.events(form, &mut Batch::default());
             client.acknowledge();
         }
         let state = buffer.lock();
         (state.messages.len(), state.bytes > 0)
     };
-    assert_eq!(read(false, 5000), (0, false));
-    assert_eq!(read(true, 3), (3, true));
-    assert_eq!(read(true, 5000), (EVENTS_MAX, true));
+    assert_eq!(read(EventForm::WithoutIds, 5000), (0, false));
+    assert_eq!(read(EventForm::WithIds, 3), (3, true));
+    assert_eq!(read(EventForm::WithIds, 5000), (EVENTS_MAX, true));
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn what_clients_of_a_session_have_taken_has_a_total() {
         buffer.expect([1, 2].map(|id| (Key::Integer(id), Bytes::new())));
         let text = format!(r#"{{"jsonrpc":"2.0","id":1,"result":"{}"}}"#, "x".repeat(bytes));
         buffer.put(&TransmitKind::Answer(Some(Key::Integer(1))), &text.into());
-        client.events(true, &mut Batch::default());
+        client.events(EventForm::WithIds, &mut Batch::default());
         client.acknowledge();
     };
     let buffers: Vec<_> = (0..100)
@@ -68,7 +68,7 @@ fn taken_answers_of_a_session_draw_from_the_budget_of_all() {
             let text =
                 format!(r#"{{"jsonrpc":"2.0","id":1,"result":"{}"}}"#, "x".repeat(100 << 10));
             buffer.put(&TransmitKind::Answer(Some(Key::Integer(1))), &text.into());
-            client.events(true, &mut Batch::default());
+            client.events(EventForm::WithIds, &mut Batch::default());
             client.acknowledge();
         }
         drop(client);
@@ -103,7 +103,7 @@ fn sent(buffer: &Arc<ReplayBuffer>) -> String {
     let client = buffer.attach(None);
     let (mut text, mut out) = (Vec::new(), Batch::default());
     loop {
-        client.events(true, &mut out);
+        client.events(EventForm::WithIds, &mut out);
         let before = text.len();
         while let Some(bytes) = out.take() {
             text.extend_from_slice(&bytes);
@@ -156,7 +156,7 @@ fn a_client_that_is_there_is_sent_what_there_is_no_room_for() {
     for id in 0..3 {
         put_answer(&buffer, id, 300 << 10);
         let mut out = Batch::default();
-        client.events(true, &mut out);
+        client.events(EventForm::WithIds, &mut out);
         let text: Vec<u8> = std::iter::from_fn(|| out.take()).flatten().collect();
         let text = String::from_utf8(text).unwrap();
         assert!(text.contains(&format!(r#""id":{id},"result""#)) && text.len() > 300 << 10);
@@ -208,7 +208,7 @@ fn the_oldest_requests_that_nobody_has_read_are_refused() {
     // A request that a client has read stays, because its answer may come.
     let client = buffer.attach(None);
     for _ in 0..EVENTS_MAX {
-        client.events(true, &mut Batch::default());
+        client.events(EventForm::WithIds, &mut Batch::default());
         client.acknowledge();
     }
     ask(&buffer, 120_000, "");
@@ -236,10 +236,10 @@ fn a_large_message_is_whole_whatever_comes_between_its_pieces() {
     let (second, _) = buffer.begin(Kind::Notification, None, &Bytes::from_static(b"{\"b\":"));
     ask(&buffer, 7, "");
     let mut out = Batch::default();
-    client.events(false, &mut out);
+    client.events(EventForm::WithoutIds, &mut out);
     buffer.more(second, &Bytes::from_static(b"2}"), Some(&request));
     buffer.more(first, &Bytes::from_static(b"1}"), Some(&request));
-    client.events(false, &mut out);
+    client.events(EventForm::WithoutIds, &mut out);
     let mut text = Vec::new();
     while let Some(bytes) = out.take() {
         text.extend_from_slice(&bytes);
@@ -250,21 +250,21 @@ fn a_large_message_is_whole_whatever_comes_between_its_pieces() {
     assert_eq!(data[..2], [r#"{"a":1}"#, r#"{"b":2}"#]);
 }
 
-/// Returns a stream whose client has received half of a large answer; the rest will not come.
-fn half_given(ids: bool) -> (Arc<ReplayBuffer>, Subscription, u64) {
+/// A client that has got half of a large answer; the rest does not come.
+fn half_given(form: EventForm) -> (Arc<ReplayBuffer>, Subscription, u64) {
     let buffer = ReplayBuffer::new(StreamId(1), Arc::default());
     let client = buffer.attach(None);
     buffer.expect([(Key::Integer(1), Bytes::from_static(b"1"))]);
     let half = Bytes::from_static(br#"{"jsonrpc":"2.0","id":1,"result":{"content":["half"#);
     let (number, _) = buffer.begin(Kind::Response, None, &half);
     let mut out = Batch::default();
-    client.events(ids, &mut out);
+    client.events(form, &mut out);
     (buffer, client, number)
 }
 
-fn rest_of(client: &Subscription, ids: bool) -> String {
+fn rest_of(client: &Subscription, form: EventForm) -> String {
     let mut out = Batch::default();
-    client.events(ids, &mut out);
+    client.events(form, &mut out);
     let pieces = std::iter::from_fn(|| out.take());
     String::from_utf8(pieces.flatten().collect()).unwrap()
 }
@@ -272,24 +272,24 @@ fn rest_of(client: &Subscription, ids: bool) -> String {
 #[test]
 fn half_an_answer_is_no_event_that_clients_read() {
     let why = Broken { status: http::StatusCode::BAD_GATEWAY, why: "the session broke off" };
-    for ids in [true, false] {
-        let (buffer, client, _) = half_given(ids);
+    for form in [EventForm::WithIds, EventForm::WithoutIds] {
+        let (buffer, client, _) = half_given(form);
         buffer.break_off(&why);
-        let rest = rest_of(&client, ids);
+        let rest = rest_of(&client, form);
         assert!(rest.starts_with("\nevent: broken-off\n\nevent: message\ndata: {"), "{rest}");
         assert!(rest.contains("the session broke off"), "{rest}");
-        // The broken message does not end the session.
-        let (buffer, client, number) = half_given(ids);
+        // The session goes on.
+        let (buffer, client, number) = half_given(form);
         buffer.break_off_message(number);
         let error = own_error(b"1", "unreadable", None);
         buffer.put(&TransmitKind::Answer(Some(Key::Integer(1))), &error);
-        let rest = rest_of(&client, ids);
+        let rest = rest_of(&client, form);
         assert!(
             rest.starts_with("\nevent: broken-off\n\n") && rest.contains("unreadable"),
             "{rest}"
         );
         drop(client);
-        let again = rest_of(&buffer.attach(Some(0)), ids);
+        let again = rest_of(&buffer.attach(Some(0)), form);
         assert!(again.contains("unreadable") && !again.contains("half"), "{again}");
     }
 }
@@ -302,7 +302,7 @@ fn an_answer_of_which_nobody_has_anything_leaves_no_trace() {
     buffer.break_off_message(number);
     let bytes = buffer.lock().bytes;
     assert_eq!((buffer.lock().messages.len(), bytes), (0, 0));
-    assert_eq!(rest_of(&client, false), "");
+    assert_eq!(rest_of(&client, EventForm::WithoutIds), "");
 }
 
 #[test]

@@ -82,8 +82,11 @@ impl Exchange {
         if let Some(member) = &self.member
             && concerns_session(message)
         {
-            let all = self.filter.open_calls() == 0;
-            member.session.note_delivery(member.stream, message, all);
+            if self.filter.open_calls() == 0 {
+                member.session.note_last_delivery(member.stream, message);
+            } else {
+                member.session.note_delivery(member.stream, message);
+            }
         }
         Handled::Here
     }

@@ -60,12 +60,16 @@ impl Access {
         self.made.as_ref().map(|made| made.path().to_owned())
     }
 
-    /// Returns the link to the live page. `with_token`: only the operator sees the link, so it may contain the token.
-    /// Browsers do not send the part after `#`.
-    pub(super) fn start_link(&self, listen: SocketAddr, with_token: bool) -> String {
-        let token = self.made.as_ref().filter(|_| with_token);
-        let token = token.map(|made| format!("#token={}", made.secret().reveal()));
-        format!("http://{}/{}", own_address(listen), token.unwrap_or_default())
+    /// Returns the address of the live page for a person.
+    pub(super) fn start_link(&self, listen: SocketAddr) -> String {
+        format!("http://{}/", own_address(listen))
+    }
+
+    /// Returns the same address with the token, for a link that only this person sees. Browsers do not send the part
+    /// after `#`.
+    pub(super) fn secret_start_link(&self, listen: SocketAddr) -> String {
+        let token = self.made.as_ref().map(|made| format!("#token={}", made.secret().reveal()));
+        self.start_link(listen) + &token.unwrap_or_default()
     }
 
     /// Returns the response to a refused request. A client of this machine that needs the token is told where its file

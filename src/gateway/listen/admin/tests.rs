@@ -13,7 +13,9 @@ use crate::transport::http::write_state::WriteState;
 
 /// Counts the requests that were refused.
 #[derive(Default)]
-struct Counting(AtomicUsize);
+struct Counting {
+    events: AtomicUsize,
+}
 
 impl Handler for Counting {
     type Body = AdminBody;
@@ -29,7 +31,7 @@ impl Handler for Counting {
     async fn end_streams(&self) {}
 
     fn count_refusal(&self, _: Refusal) {
-        self.0.fetch_add(1, Relaxed);
+        self.events.fetch_add(1, Relaxed);
     }
 
     fn metrics(&self) -> Option<String> {
@@ -203,11 +205,11 @@ fn refused_requests_are_counted() {
     let admin_api = admin_api(None);
     check(&admin_api, HERE, Serving, "GET /livez", 200);
     check(&admin_api, HERE, Serving, "GET /metrics", 200);
-    assert_eq!(admin_api.handler.0.load(Relaxed), 0);
+    assert_eq!(admin_api.handler.events.load(Relaxed), 0);
     check(&admin_api, HERE, Serving, "GET /metrics origin=http://evil.example", 403);
     check(&admin_api, BEYOND, Serving, "GET /metrics", 403);
     check(&admin_api, HERE, Serving, "GET /nothing", 404);
-    assert_eq!(admin_api.handler.0.load(Relaxed), 3);
+    assert_eq!(admin_api.handler.events.load(Relaxed), 3);
 }
 
 #[test]
@@ -237,12 +239,13 @@ fn the_token_that_was_made_opens_what_passes_and_metrics_stay_as_they_are() {
     let place =
         |here| ask(&admin_api, here, Serving, "GET /calls").headers().get(TOKEN_FILE).cloned();
     assert!(place(HERE).is_some() && place(BEYOND).is_none());
-    let link = |listen: &str, with| admin_api.start_link(listen.parse().unwrap(), with);
-    assert_eq!(link(HERE, false), "http://127.0.0.1:7333/");
-    assert_eq!(link("0.0.0.0:1", true), format!("http://127.0.0.1:1/#token={token}"));
-    assert_eq!(link("[::]:1", false), "http://[::1]:1/");
+    let link = |listen: &str| admin_api.start_link(listen.parse().unwrap());
+    let secret_link = |listen: &str| admin_api.secret_start_link(listen.parse().unwrap());
+    assert_eq!(link(HERE), "http://127.0.0.1:7333/");
+    assert_eq!(secret_link("0.0.0.0:1"), format!("http://127.0.0.1:1/#token={token}"));
+    assert_eq!(link("[::]:1"), "http://[::1]:1/");
     let with_bearer = Admin { bearer: Some(Secret::new("s3cret".to_owned())), ..admin };
     admin_api.set_config(&server, &with_bearer);
-    assert_eq!(link(HERE, true), "http://127.0.0.1:7333/");
+    assert_eq!(secret_link(HERE), "http://127.0.0.1:7333/");
     check(&admin_api, HERE, Serving, &format!("GET /calls authorization=Bearer_{token}"), 401);
 }

@@ -1,6 +1,6 @@
 //! The token for operators if the route file has none, in a file that only this user can read.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -45,7 +45,7 @@ impl AdminToken {
         files::make_private_folder(folder)?;
         let path = Self::place(folder);
         for attempt in 1..=ATTEMPTS_MAX {
-            match Self::open(&path, false) {
+            match Self::open(&path, files::is_own) {
                 Ok(token) => return Ok(token),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 // Another process may have created the file and not written it yet.
@@ -81,16 +81,15 @@ impl AdminToken {
         if path.file_name().is_none_or(|name| name != FILE) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        Self::open(path, files::is_administrator())
+        Self::open(path, |file| files::is_administrator() || files::is_own(file))
     }
 
-    /// Reads the file, without following a symbolic link at the end of the path or waiting for a pipe.
-    fn open(path: &Path, is_anybodys: bool) -> io::Result<Self> {
+    /// Reads the file if this user may have written it, without following a link at its end or waiting for a pipe.
+    fn open(path: &Path, is_own: impl FnOnce(&Metadata) -> bool) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         let file = files::without_link(options.read(true)).open(path)?;
         let metadata = file.metadata()?;
-        let is_own = is_anybodys || files::is_own(&metadata);
-        if !metadata.is_file() || !is_own || !files::is_private(&metadata) {
+        if !metadata.is_file() || !is_own(&metadata) || !files::is_private(&metadata) {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 "other users may read or write the file",

@@ -34,8 +34,7 @@ fn check(server: &Server, local: &str, head: &str, expected: Result<(), Refusal>
 }
 
 #[track_caller]
-fn host(server: &Server, local: &str, host: &str, fine: bool) {
-    let expected = if fine { Ok(()) } else { Err(Refusal::Host) };
+fn host(server: &Server, local: &str, host: &str, expected: Result<(), Refusal>) {
     for method in ["POST", "GET", "DELETE", "OPTIONS", "HEAD"] {
         for path in ["/a", "/.well-known/oauth-protected-resource/a", "/nowhere"] {
             check(server, local, &format!("{method} {path}\nhost: {host}"), expected);
@@ -50,11 +49,11 @@ fn on_loopback_every_spelling_of_loopback_is_answered_with_any_port() {
         for name in
             ["localhost", "LOCALHOST", "localhost.", "127.0.0.1", "[::1]", "[::ffff:127.0.0.1]"]
         {
-            host(&server, local, name, true);
-            host(&server, local, &format!("{name}:7332"), true);
-            // Behind a forwarded port, the client names another port.
-            host(&server, local, &format!("{name}:8080"), true);
-            host(&server, local, &format!("{name}:80"), true);
+            host(&server, local, name, Ok(()));
+            host(&server, local, &format!("{name}:7332"), Ok(()));
+            // A forwarded port counts as another port.
+            host(&server, local, &format!("{name}:8080"), Ok(()));
+            host(&server, local, &format!("{name}:80"), Ok(()));
         }
     }
 }
@@ -79,7 +78,7 @@ fn names_that_somebody_else_may_own_are_refused() {
         "null",
         "*",
     ] {
-        host(&Server::default(), HERE, name, false);
+        host(&Server::default(), HERE, name, Err(Refusal::Host));
     }
 }
 
@@ -102,19 +101,19 @@ fn away_from_loopback_only_our_address_and_the_names_we_were_given_are_answered(
         ("only.example", false),
         ("only.example:443", false),
     ] {
-        host(&server, local, name, fine);
+        host(&server, local, name, if fine { Ok(()) } else { Err(Refusal::Host) });
     }
-    host(&server, HERE, "tools.example", true);
-    host(&server, HERE, "localhost", true);
+    host(&server, HERE, "tools.example", Ok(()));
+    host(&server, HERE, "localhost", Ok(()));
 }
 
 #[test]
 fn a_listener_that_is_told_to_answers_every_name() {
     let server = Server { insecure: true, ..Server::default() };
     for name in ["evil.example", "192.168.1.5:7332", "tools.example:80"] {
-        host(&server, HERE, name, true);
+        host(&server, HERE, name, Ok(()));
     }
-    host(&server, HERE, "localhost evil.example", false);
+    host(&server, HERE, "localhost evil.example", Err(Refusal::Host));
 }
 
 #[test]
@@ -141,8 +140,7 @@ fn a_request_names_one_host() {
 }
 
 #[track_caller]
-fn origin(server: &Server, origin: &str, fine: bool) {
-    let expected = if fine { Ok(()) } else { Err(Refusal::Origin) };
+fn origin(server: &Server, origin: &str, expected: Result<(), Refusal>) {
     for method in ["POST", "GET", "DELETE", "OPTIONS"] {
         let head = format!("{method} /a\nhost: localhost:7332\norigin: {origin}");
         check(server, HERE, &head, expected);
@@ -160,7 +158,7 @@ fn pages_of_this_machine_may_speak_and_others_not() {
         "http://[::1]:3000",
         "http://[::ffff:127.0.0.1]",
     ] {
-        origin(&server, text, true);
+        origin(&server, text, Ok(()));
     }
     for text in [
         "null",
@@ -181,7 +179,7 @@ fn pages_of_this_machine_may_speak_and_others_not() {
         "file://localhost",
         "chrome-extension://abc",
     ] {
-        origin(&server, text, false);
+        origin(&server, text, Err(Refusal::Origin));
     }
 }
 
@@ -202,7 +200,7 @@ fn pages_that_we_were_told_of_may_speak() {
         ("vscode-webview://abd", false),
         ("null", false),
     ] {
-        origin(&server, text, fine);
+        origin(&server, text, if fine { Ok(()) } else { Err(Refusal::Origin) });
     }
 }
 

@@ -6,11 +6,13 @@ use super::*;
 
 /// A log in memory.
 #[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
+struct Lines {
+    bytes: Arc<Mutex<Vec<u8>>>,
+}
 
 impl Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Write::write(&mut *self.0.lock().unwrap(), bytes)
+        Write::write(&mut *self.bytes.lock().unwrap(), bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -33,7 +35,7 @@ async fn a_loopback_host_at_another_address_is_told_of_once_a_minute_with_the_cu
     };
     assert_eq!(ask("mcp.example", &["other.example"]).await, [403]);
     let told = || {
-        let log = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        let log = String::from_utf8(lines.bytes.lock().unwrap().clone()).unwrap();
         let told = |line: &&str| line.contains("clients name a loopback host");
         log.lines().filter(told).map(str::to_owned).collect::<Vec<_>>()
     };

@@ -42,18 +42,21 @@ impl Examiner {
             return self.add_finding(Rule::AnswerOrphan, message);
         };
         if let Some(answered) = self.asked.get_mut(&number) {
-            let twice = std::mem::replace(answered, true);
-            self.spelled(exact, twice, message);
+            if std::mem::replace(answered, true) {
+                self.add_finding(Rule::AnswerSecond, message);
+            } else {
+                self.spelled(exact, message);
+            }
             return;
         }
         let Some(at) = self.calls.iter().position(|call| call.id == number) else {
             return self.add_finding(Rule::AnswerOrphan, message);
         };
-        let twice = self.calls.get(at).is_some_and(|call| call.ended.is_some());
-        self.spelled(exact, twice, message);
-        if !twice {
-            self.answered(at, place, &text, message);
+        if self.calls.get(at).is_some_and(|call| call.ended.is_some()) {
+            return self.add_finding(Rule::AnswerSecond, message);
         }
+        self.spelled(exact, message);
+        self.answered(at, place, &text, message);
     }
 
     /// Whether an error without an id answers a notification. Such an error may also be about a request whose id the
@@ -66,10 +69,8 @@ impl Examiner {
         !matches!(stream, TrafficStream::Post(_)) && (!is_open || is_unknown() || is_about_ours())
     }
 
-    fn spelled(&mut self, exact: Option<u64>, twice: bool, message: &Message) {
-        if twice {
-            self.add_finding(Rule::AnswerSecond, message);
-        } else if exact.is_none() {
+    fn spelled(&mut self, exact: Option<u64>, message: &Message) {
+        if exact.is_none() {
             self.add_finding(Rule::AnswerId, message);
         }
     }

@@ -45,7 +45,11 @@ impl Examiner {
         }
         for Overheard { rule, name, message, call, is_over } in overheard {
             self.found_named(rule, Some(name), &message);
-            self.foreign_report(call, is_over, &message);
+            if is_over {
+                self.late_foreign_report(call, &message);
+            } else {
+                self.foreign_report(call, &message);
+            }
         }
     }
 }

@@ -154,8 +154,10 @@ impl Examiner {
             };
             for UnknownNotification { message, call, is_over } in seen {
                 self.found_named(rule, Some(method.clone()), &message);
-                if rule == Rule::MethodUnknown {
-                    self.foreign_report(call, is_over, &message);
+                if rule == Rule::MethodUnknown && is_over {
+                    self.late_foreign_report(call, &message);
+                } else if rule == Rule::MethodUnknown {
+                    self.foreign_report(call, &message);
                 }
             }
             if rule == Rule::MethodUnknown {

@@ -45,9 +45,14 @@ pub(super) struct IdleLinks<L> {
 }
 
 impl<L> IdleLinks<L> {
-    /// Returns an empty list. `is_proven`: the server is known to keep connections open.
-    pub(super) fn new(is_proven: bool) -> Self {
-        Self { links: Vec::new(), is_proven, early: None, told: None, is_watched: false }
+    /// No connections, to a server that may close them at any time.
+    pub(super) fn new() -> Self {
+        Self { links: Vec::new(), is_proven: false, early: None, told: None, is_watched: false }
+    }
+
+    /// No connections, to a server that is known to keep them open.
+    pub(super) fn proven() -> Self {
+        Self { is_proven: true, ..Self::new() }
     }
 
     /// Returns the longest time for which a connection may be idle and still be reused.
@@ -126,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_server_has_to_show_that_it_keeps_a_connection() {
-        let (mut links, start) = (IdleLinks::new(false), Instant::now());
+        let (mut links, start) = (IdleLinks::new(), Instant::now());
         keep(&mut links, start, 1);
         keep(&mut links, start + 10 * MS, 2);
         assert_eq!(links.take(start + 49 * MS), None);
@@ -140,7 +145,7 @@ mod tests {
 
     #[test]
     fn connections_to_a_server_that_closes_them_at_once_are_not_used_for_a_minute() {
-        let (mut links, start) = (IdleLinks::new(false), Instant::now());
+        let (mut links, start) = (IdleLinks::new(), Instant::now());
         for link in 0..100 {
             keep(&mut links, start, link);
         }
@@ -160,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_server_that_closes_connections_after_a_second_is_asked_on_younger_ones() {
-        let (mut links, start) = (IdleLinks::new(true), Instant::now());
+        let (mut links, start) = (IdleLinks::proven(), Instant::now());
         assert!(!links.note_closed(start, 1000 * MS));
         keep(&mut links, start, 1);
         assert_eq!(links.take(start + 499 * MS), Some((499 * MS, 1)));
@@ -171,7 +176,7 @@ mod tests {
 
     #[test]
     fn no_more_connections_are_kept_than_fit() {
-        let (mut links, start) = (IdleLinks::new(true), Instant::now());
+        let (mut links, start) = (IdleLinks::proven(), Instant::now());
         for link in 0..1000 {
             keep(&mut links, start, link);
         }

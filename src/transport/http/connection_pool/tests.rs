@@ -275,7 +275,7 @@ async fn a_connection_that_the_server_has_closed_just_now_is_not_used() {
     let (close, told) = mpsc::channel();
     let (closed, is_closed) = mpsc::channel();
     std::thread::spawn(move || serve_one_each(&listener, &told, &closed));
-    let connector = Connector::Network(Arc::new(Dialer::new(host, port, None, false)));
+    let connector = Connector::Network(Arc::new(Dialer::new(host, port, None)));
     let pool = ConnectionPool::new(connector, Duration::from_secs(60), &Traffic::default());
     let pool = Arc::new(pool);
     // The server counts as one that keeps connections open.

@@ -63,19 +63,22 @@ pub(super) struct Tombstones {
 
 impl Tombstones {
     pub(super) fn add(&mut self, key: Key, tombstone: Tombstone) {
-        self.add_name(key, tombstone, false);
+        self.add_name(key, EndedName { tombstone, number: 0, passes_answers: false });
     }
 
     pub(super) fn add_request(&mut self, call: &Call, tombstone: Tombstone) {
-        self.add_name(call.id.server.clone(), tombstone, call.passes_answers());
+        let passes_answers = call.passes_answers();
+        let ended = EndedName { tombstone, number: 0, passes_answers };
+        self.add_name(call.id.server.clone(), ended);
     }
 
-    fn add_name(&mut self, key: Key, tombstone: Tombstone, passes_answers: bool) {
+    /// Adds a name, and gives it the next number.
+    fn add_name(&mut self, key: Key, mut ended: EndedName) {
         if key.len() > KEY_MAX {
             return;
         }
         // The same value may be the id of one call and the token of another.
-        let kind = match tombstone {
+        let kind = match ended.tombstone {
             Tombstone::Token | Tombstone::Alias => NameKind::Token,
             Tombstone::Answered | Tombstone::Cancelled | Tombstone::Ended => NameKind::Id,
         };
@@ -86,11 +89,11 @@ impl Tombstones {
         };
         // The name was used by several calls. The call that ended last decides what a late message with the name means.
         if let Some(known) = known {
-            (known.tombstone, known.passes_answers) = (tombstone, passes_answers);
+            (known.tombstone, known.passes_answers) = (ended.tombstone, ended.passes_answers);
             return;
         }
         self.count += 1;
-        let ended = EndedName { tombstone, number: self.count, passes_answers };
+        ended.number = self.count;
         if self.many.is_none() && self.few.len() < FEW {
             self.few.push((name, ended));
             return;
@@ -196,7 +199,9 @@ mod tests {
         many.many = Some(Box::default());
         for one in [&mut few, &mut many] {
             one.add(key("9007199254740993"), Tombstone::Cancelled);
-            one.add_name(key("9007199254740992"), Tombstone::Answered, true);
+            let tombstone = Tombstone::Answered;
+            let ended = EndedName { tombstone, number: 0, passes_answers: true };
+            one.add_name(key("9007199254740992"), ended);
         }
         let check = |few: &Tombstones, many: &Tombstones| {
             for text in ["1", "\"9007199254740992\"", "9007199254740993", "9007199254740994", "7"] {

@@ -164,8 +164,11 @@ fn percentage(line: &str, at: usize) -> Option<Candidate> {
     if range.is_some_and(|low| low.ends_with(|c: char| c.is_ascii_digit() || c == '%')) {
         return None;
     }
-    let bracketed = in_brackets(before, after);
-    let foreign = words::role_of_percentage(before, after, bracketed) != Role::Done;
+    let role = match in_brackets(before, after) {
+        true => words::role_of_bracketed(before),
+        false => words::role_of_percentage(before, after),
+    };
+    let foreign = role != Role::Done;
     let decimals = text.split_once('.').map_or(0, |(_, rest)| rest.len());
     let decimals = Some(i32::try_from(decimals).unwrap_or(0));
     Some(Candidate { start, end: at + 1, figure: hundredths(value)?, decimals, foreign })

@@ -101,18 +101,39 @@ static WORK: WordSet = LazyLock::new(|| {
         .collect()
 });
 
-/// Returns the meaning of a percentage that stands between these texts.
-pub(super) fn role_of_percentage(before: &str, after: &str, bracketed: bool) -> Role {
-    let nearest = if bracketed { 1 } else { NEAR };
-    let behind = clause(before.trim_end_matches(['[', ' ']));
-    let names: Vec<String> = words_backwards(behind).take(nearest).collect();
+/// The meaning of a percentage in brackets, behind this text.
+pub(super) fn role_of_bracketed(before: &str) -> Role {
+    let name = names_before(before, 1);
+    // Words that pytest prints before its percentage.
+    match name.first().is_some_and(|name| !["passed", "failed", "error"].contains(&&**name)) {
+        true => role_by_names(&name),
+        false => Role::Done,
+    }
+}
+
+/// The meaning of a percentage between these texts.
+pub(super) fn role_of_percentage(before: &str, after: &str) -> Role {
+    if role_by_names(&names_before(before, NEAR)) == Role::Other {
+        return Role::Other;
+    }
+    let ahead = ahead(after, 2);
+    let is_other = |word: &String| {
+        let word = word.as_str();
+        MEASURES.contains(word) || STORES.contains(word) || is_left(word) || OUTCOMES.contains(word)
+    };
+    if ahead.iter().any(is_other) { Role::Other } else { Role::Done }
+}
+
+/// The last words before a percentage, the nearest first.
+fn names_before(before: &str, most: usize) -> Vec<String> {
+    words_backwards(clause(before.trim_end_matches(['[', ' ']))).take(most).collect()
+}
+
+/// The meaning of a percentage behind these words.
+fn role_by_names(names: &[String]) -> Role {
     let works = names.iter().any(|name| is_work(name));
     let told = names.iter().filter(|name| !FILLERS.contains(name.as_str())).enumerate();
     for (at, name) in told {
-        // pytest prints these words before its percentage.
-        if bracketed && ["passed", "failed", "error"].contains(&name.as_str()) {
-            continue;
-        }
         // In "Setting up 45%" the word `up` is a particle of the verb.
         let is_particle = works && ["down", "off", "up"].contains(&name.as_str());
         // If the text also names work, a word for a measure counts only directly before the number.
@@ -121,15 +142,7 @@ pub(super) fn role_of_percentage(before: &str, after: &str, bracketed: bool) -> 
             return Role::Other;
         }
     }
-    if bracketed {
-        return Role::Done;
-    }
-    let ahead = ahead(after, 2);
-    let is_other = |word: &String| {
-        let word = word.as_str();
-        MEASURES.contains(word) || STORES.contains(word) || is_left(word) || OUTCOMES.contains(word)
-    };
-    if ahead.iter().any(is_other) { Role::Other } else { Role::Done }
+    Role::Done
 }
 
 /// Returns the meaning of a fraction that stands between these texts.

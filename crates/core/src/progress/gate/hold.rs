@@ -109,9 +109,12 @@ impl Gate {
         let Some(call) = self.calls.open.get_mut(id) else { return };
         let sent = call.meter.emitted();
         let replaced = call.pending.make_room(now, &mut pending, sent);
-        let has_words = pending.report.message.is_some();
+        let lacks_words = pending.report.message.is_none();
         let gone = call.pending.push(pending);
-        self.supersede_all(id, &replaced, has_words);
+        if lacks_words {
+            self.keep_words_of(id, &replaced);
+        }
+        self.supersede_all(id, &replaced);
         for old in gone {
             self.supersede(id, &old, Reason::Superseded);
         }
@@ -123,20 +126,28 @@ impl Gate {
         while let Some(call) = self.calls.open.get_mut(id)
             && let Some(old) = call.pending.replace_first(now)
         {
-            let has_words = call.pending.first().is_none_or(|first| first.report.message.is_some());
-            self.supersede_all(id, &[old], has_words);
+            let first = call.pending.first();
+            let old = [old];
+            if first.is_some_and(|first| first.report.message.is_none()) {
+                self.keep_words_of(id, &old);
+            }
+            self.supersede_all(id, &old);
         }
     }
 
-    /// Records reports that a newer report replaces. If the newer report is sent without a text, the text of the newest
-    /// replaced report counts as the last text, so that a later report without a text does not get an older text.
-    pub(crate) fn supersede_all(&mut self, id: CallId, replaced: &[Pending], has_words: bool) {
-        let newest = replaced.iter().max_by_key(|old| old.order).filter(|_| !has_words);
+    /// Keeps the text of the newest replaced report as the last text, for a newer report that is sent without a text.
+    /// Without this a later report without a text would get an older text.
+    pub(crate) fn keep_words_of(&mut self, id: CallId, replaced: &[Pending]) {
+        let newest = replaced.iter().max_by_key(|old| old.order);
         if let Some(words) = newest.and_then(|old| old.report.message.as_deref())
             && let Some(call) = self.calls.open.get_mut(id)
         {
             call.sent.last_message = Some(Bytes::copy_from_slice(words));
         }
+    }
+
+    /// Records reports that a newer report replaces.
+    pub(crate) fn supersede_all(&mut self, id: CallId, replaced: &[Pending]) {
         for old in replaced {
             self.supersede(id, old, Reason::Superseded);
         }

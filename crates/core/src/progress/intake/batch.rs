@@ -250,7 +250,10 @@ fn progress_at_once(
     let waiting = intake.gate.calls.open.get_mut(id).map(|call| call.pending.take());
     let mut waiting = waiting.unwrap_or_default();
     waiting.iter().rev().for_each(|old| pending.take_over(old));
-    intake.gate.supersede_all(id, waiting.make_contiguous(), pending.report.message.is_some());
+    if pending.report.message.is_none() {
+        intake.gate.keep_words_of(id, waiting.make_contiguous());
+    }
+    intake.gate.supersede_all(id, waiting.make_contiguous());
     let rendered = intake.gate.render(now, id, &pending);
     intake.gate.schedule(id);
     let judged = match rendered {

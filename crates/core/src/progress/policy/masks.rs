@@ -104,9 +104,9 @@ impl Masks {
         let mut found: Vec<Range<usize>> = Vec::new();
         // Nearly all lines contain no hint, so the other patterns need not be tried.
         if HINT.0.iter().any(|hint| hint.is_match(words)) {
-            let flags = [false, true];
-            let patterns = NAMED.0.iter().zip(flags);
-            patterns.for_each(|(pattern, is_flag)| named(pattern, is_flag, words, &mut found));
+            let places = [ValuePlace::AfterSign, ValuePlace::AfterSpace];
+            let patterns = NAMED.0.iter().zip(places);
+            patterns.for_each(|(pattern, place)| named(pattern, place, words, &mut found));
             found.extend(PLAIN.0.iter().flat_map(|pattern| all(pattern, words)));
             let keys = KEYS.0.iter().flat_map(|pattern| pattern.find_iter(words));
             found.extend(keys.filter(|key| is_key(key.as_str())).map(|key| key.range()));
@@ -254,14 +254,23 @@ const SAID: [&str; 34] = [
     "was",
 ];
 
-/// Finds the values whose names mark them as secrets. A value that is no secret is searched too, because it may contain
-/// a secret: `https://x/?key=value`.
-fn named(pattern: &Regex, is_flag: bool, words: &str, found: &mut Vec<Range<usize>>) {
+/// The place of a value behind its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ValuePlace {
+    /// After `=` or `:`.
+    AfterSign,
+    /// After a space: `--password x`.
+    AfterSpace,
+}
+
+/// Finds the values whose names mark them as secrets. A value that is not a secret is searched in turn, because it may
+/// contain a secret: `https://x/?key=value`.
+fn named(pattern: &Regex, place: ValuePlace, words: &str, found: &mut Vec<Range<usize>>) {
     let mut from = 0;
     while let Some(named) = pattern.captures_at(words, from) {
         let value = ["quoted", "single", "bare"].into_iter().find_map(|group| named.name(group));
         let (Some(name), Some(value)) = (named.name("name"), value) else { return };
-        if is_secret(words, is_flag, name, value) {
+        if is_secret(words, place, name, value) {
             found.push(value.range());
             from = value.end();
         } else {
@@ -270,10 +279,9 @@ fn named(pattern: &Regex, is_flag: bool, words: &str, found: &mut Vec<Range<usiz
     }
 }
 
-/// Whether a name such as `token` or `--password` marks its value as a secret. `is_flag`: the value
-/// follows after a space (`--password x`), not after `=`.
-fn is_secret(words: &str, is_flag: bool, name: Match<'_>, value: Match<'_>) -> bool {
-    // In a name with dots (`config.token`, `token.json`) the last part tells what the value is.
+/// Whether a name such as `token` or `--password` marks its value as a secret.
+fn is_secret(words: &str, place: ValuePlace, name: Match<'_>, value: Match<'_>) -> bool {
+    // In a name with dots (`config.token`, `token.json`) the last part says what the value is.
     let last = name.as_str().rsplit('.').next().unwrap_or_default().to_lowercase();
     let parts: Vec<&str> = last.split(['-', '_']).collect();
     let said = value.as_str().trim_end_matches(['.', '!', '?', ':']);
@@ -282,7 +290,7 @@ fn is_secret(words: &str, is_flag: bool, name: Match<'_>, value: Match<'_>) -> b
         || (last == "pwd" && said.starts_with('/'));
     let in_query = words.split_at(name.start()).0.ends_with(['?', '&']);
     // In "--session 3" the value counts as a secret, but "session 3 of 10" is a sentence.
-    if !is_flag && secret::is_doubtful_secret(&last, said) {
+    if place == ValuePlace::AfterSign && secret::is_doubtful_secret(&last, said) {
         return true;
     }
     if parts.last().is_some_and(|part| ABOUT.contains(part)) || is_said {

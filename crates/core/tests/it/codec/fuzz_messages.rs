@@ -17,8 +17,10 @@ use crate::codec::cut_input::{Cut, cut};
 
 const ENVELOPE: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
 
-/// The members of an object as `serde_json` reads them, all of them and in order.
-struct Object(Vec<(String, Box<RawValue>)>);
+/// The members of an object as `serde_json` reads them: all of them, in their order.
+struct Object {
+    members: Vec<(String, Box<RawValue>)>,
+}
 
 impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
@@ -33,7 +35,7 @@ impl<'de> Deserialize<'de> for Object {
                 while let Some(member) = map.next_entry()? {
                     members.push(member);
                 }
-                Ok(Object(members))
+                Ok(Object { members })
             }
         }
         reader.deserialize_map(All)
@@ -47,7 +49,7 @@ impl Object {
 
     /// Returns the last value of a name, which is the value that most readers use.
     fn last(&self, name: &str) -> Option<&str> {
-        self.0.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.get())
+        self.members.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.get())
     }
 
     /// Returns the number of members that some reader may take for `name`: a reader that ignores case as Go does, or
@@ -62,11 +64,11 @@ impl Object {
             });
             key.collect()
         };
-        self.0.iter().filter(|(key, _)| folded(key) == folded(name)).count()
+        self.members.iter().filter(|(key, _)| folded(key) == folded(name)).count()
     }
 
     fn names_each_once(&self) -> bool {
-        let mut names: Vec<&str> = self.0.iter().map(|(key, _)| key.as_str()).collect();
+        let mut names: Vec<&str> = self.members.iter().map(|(key, _)| key.as_str()).collect();
         names.sort_unstable();
         names.windows(2).all(|pair| pair[0] != pair[1])
     }
@@ -156,10 +158,11 @@ pub(crate) fn splice(data: &[u8]) {
 
 /// Asserts that two objects have the same members except for names, down to a depth of `depth` objects.
 fn assert_alike(before: &Object, after: &Object, depth: usize) {
-    let keys =
-        |object: &Object| -> Vec<String> { object.0.iter().map(|(key, _)| key.clone()).collect() };
+    let keys = |object: &Object| -> Vec<String> {
+        object.members.iter().map(|(key, _)| key.clone()).collect()
+    };
     assert_eq!(keys(before), keys(after));
-    for ((key, old), (_, new)) in before.0.iter().zip(&after.0) {
+    for ((key, old), (_, new)) in before.members.iter().zip(&after.members) {
         let (old, new) = (old.get(), new.get());
         if old == new || NAMES.contains(&key.as_str()) {
             continue;
