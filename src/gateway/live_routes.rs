@@ -31,6 +31,7 @@ use crate::transport::http::forwarder::Forwarder;
 use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, SESSION_ID};
 use crate::transport::mcp_http::request_body::{PostedBody, ReadBody, asks};
 use crate::transport::mcp_http::target::{TargetError, targets};
+use crate::transport::tasks;
 
 /// Maximum number of previous servers of a route that are kept while they have open calls. Clients can no longer answer
 /// the questions of older servers.
@@ -110,7 +111,7 @@ impl Retired {
             let shared = Arc::clone(&live.state.shared);
             shared.retire();
             live.bridge.sessions.wake_all();
-            tokio::spawn(async move {
+            tasks::spawn(async move {
                 shared.calls.done().await;
                 shared.over.end();
                 let route = &live.state.route.path;

@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 
 use crate::protocol::lines::{INSPECT_MAX, LineFrame, Lines};
 use crate::protocol::sse;
+use crate::transport::tasks;
 
 /// Maximum number of pieces that wait to be written on one stream of a server inside Milepost. Beyond it the server
 /// waits.
@@ -89,7 +90,7 @@ pub(crate) async fn serve_lines<F: Future<Output = ()> + Send + 'static>(
             line = lines.next() => {
                 let Some(line) = line else { break };
                 if let Some(call) = receive(line, stream.clone()) {
-                    calls.spawn(call);
+                    tasks::spawn_in(&mut calls, call);
                 }
             }
             Some(piece) = pieces.recv() => write_lines(&mut output, piece).await?,

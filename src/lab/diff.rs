@@ -14,6 +14,7 @@ use crate::lab::recordings::differences::{
     ValueDifference, canonical, cut, differences, parameters, value_of,
 };
 use crate::protocol::jsonrpc::Message;
+use crate::protocol::order;
 
 /// The version of the JSON report. It is raised when a member changes its meaning or is removed.
 const FORM: u32 = 1;
@@ -117,7 +118,7 @@ fn pairs<'a>(
     let pair = |call| (call, left.get_mut(&key(call)).and_then(VecDeque::pop_front));
     let pairs = a.calls.iter().map(pair).collect();
     let mut rest: Vec<&RecordedCall> = left.into_values().flatten().collect();
-    rest.sort_by_key(|call| call.line);
+    order::sort_by_key(&mut rest, |call| call.line);
     (pairs, rest)
 }
 

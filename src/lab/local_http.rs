@@ -27,6 +27,7 @@ use crate::gateway::listen::admission::{admit, admit_body, admit_page};
 use crate::gateway::mcp_server::{self, ServedBody, plain};
 use crate::protocol::lines::INSPECT_MAX;
 use crate::transport::http::via::Via;
+use crate::transport::tasks;
 
 /// Maximum number of concurrent connections to a command. Further connections wait.
 const CONNECTIONS_MAX: usize = 1000;
@@ -68,7 +69,7 @@ impl LocalServer {
         let allowed_hosts = LOOPBACK.map(str::to_owned).to_vec();
         let server = Server { listen: address, allowed_hosts, ..Server::default() };
         let guard = Arc::new((server, Via::random().map_err(io::Error::other)?));
-        let running = tokio::spawn(serve(socket, address, guard, service)).abort_handle();
+        let running = tasks::spawn(serve(socket, address, guard, service)).abort_handle();
         Ok(Self { address, running })
     }
 
@@ -103,7 +104,10 @@ async fn serve(
         // Each piece is sent at once.
         let _ = stream.set_nodelay(true);
         let address = stream.local_addr().unwrap_or(address);
-        connections.spawn(converse(Arc::clone(&service), Arc::clone(&guard), address, stream));
+        tasks::spawn_in(
+            &mut connections,
+            converse(Arc::clone(&service), Arc::clone(&guard), address, stream),
+        );
     }
 }
 

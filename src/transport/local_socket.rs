@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 use crate::platform::sockets::{self, LocalClient, LocalConnection, SocketListener};
+use crate::protocol::order;
 use crate::transport::random::random_id;
 
 /// The folder of the sockets below that of the user's running programs.
@@ -102,7 +103,7 @@ pub fn list(folder: &Path) -> Vec<PathBuf> {
     let found = entries.filter_map(Result::ok).filter(is_socket);
     // Sorted by name, so that every call lists them in one order.
     let mut paths: Vec<PathBuf> = found.map(|entry| entry.path()).take(SOCKETS_MAX).collect();
-    paths.sort();
+    order::sort(&mut paths);
     paths
 }
 

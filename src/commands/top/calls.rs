@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 
 use crate::progress::clients::is_unprintable;
+use crate::protocol::order;
 
 /// Maximum number of calls of one process that are kept. The oldest ended calls are dropped first.
 const CALLS_MAX: usize = 2000;
@@ -369,7 +370,7 @@ impl TopCalls {
         let mut rows: Vec<TopRow> = rows.collect();
         tell_apart(&mut rows);
         rows.retain(|row| row.passes(filter));
-        rows.sort_by_key(|row| {
+        order::sort_by_key(&mut rows, |row| {
             let end = row.call.ended.unwrap_or(row.now);
             let order = if row.is_open() { row.call.opened } else { u64::MAX - end };
             (!row.is_open(), order, row.key.clone())
@@ -377,10 +378,14 @@ impl TopCalls {
         // A stable sort keeps equal calls in the usual order.
         match filter.order {
             CallOrder::Usual => {}
-            CallOrder::Time => rows.sort_by_key(|row| Reverse(row.took())),
-            CallOrder::Tool => rows.sort_by(|one, two| one.call.label().cmp(two.call.label())),
-            CallOrder::Server => rows.sort_by(|one, two| one.place.cmp(&two.place)),
-            CallOrder::Changes => rows.sort_by_key(|row| Reverse(row.call.change_count())),
+            CallOrder::Time => order::sort_by_key(&mut rows, |row| Reverse(row.took())),
+            CallOrder::Tool => {
+                order::sort_by(&mut rows, |one, two| one.call.label().cmp(two.call.label()))
+            }
+            CallOrder::Server => order::sort_by(&mut rows, |one, two| one.place.cmp(&two.place)),
+            CallOrder::Changes => {
+                order::sort_by_key(&mut rows, |row| Reverse(row.call.change_count()))
+            }
         }
         rows
     }

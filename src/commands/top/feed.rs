@@ -9,6 +9,7 @@ use super::calls::{CallKey, ProcessNews};
 use super::detail::TopDetail;
 use crate::commands::args::{AdminAddress, AdminArgs};
 use crate::commands::sites::{self, EVENTS, JSON, Site, SiteError, SiteReply};
+use crate::transport::tasks;
 
 /// News that wait to be taken. Further news wait at their process.
 const NEWS_MAX: usize = 256;
@@ -95,7 +96,7 @@ impl Feeds {
     fn follow(&mut self, site: Site, reply: Option<SiteReply>) {
         let (key, news) = (site.key(), self.news.clone());
         self.sites.insert(key.clone(), site.clone());
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             let begun = ProcessNews::Begun(site.name.clone());
             let _ = news.send(TopNews::Process(key.clone(), begun)).await;
             let trouble = match follow(site, reply, &key, &news).await {
@@ -128,7 +129,7 @@ impl Feeds {
                 return;
             }
             // The token of the address may have been renewed since the process was lost, so its file is read again.
-            tokio::spawn(async move {
+            tasks::spawn(async move {
                 for address in named.addresses().await.ok().flatten().into_iter().flatten() {
                     let mut site = Site::at(address);
                     let reply = match is_of_fleet {
@@ -147,7 +148,7 @@ impl Feeds {
         let Some(folder) = sites::folder() else { return };
         self.sites.retain(|key, _| running.contains(key) || !key.starts_with('/'));
         let known: BTreeSet<String> = self.sites.keys().cloned().collect();
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             for site in sites::find_new(&folder, &known).await {
                 let _ = found.send((site, None)).await;
             }
@@ -158,7 +159,7 @@ impl Feeds {
     pub(super) fn cancel(&self, key: &CallKey) {
         let Some(mut site) = self.sites.get(&key.0).cloned() else { return };
         let (target, news) = (format!("/calls/{}/cancel", key.1), self.news.clone());
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             if let Err(error) = site.post(&target, "").await {
                 let _ = news.send(TopNews::NotCancelled(error.to_string())).await;
             }
@@ -174,7 +175,7 @@ impl Feeds {
         let Some(mut site) = self.sites.get(&key.0).cloned() else { return true };
         self.last_read = Some(now);
         let (key, news) = (key.clone(), self.news.clone());
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             let read = async {
                 let reply = site.get(&format!("/calls/{}", key.1), JSON).await?;
                 reply.whole().await

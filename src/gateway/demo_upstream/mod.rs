@@ -21,6 +21,7 @@ use crate::protocol::jsonrpc::Message;
 use crate::protocol::lines::INSPECT_MAX;
 use crate::transport::http::client::InProcess;
 use crate::transport::http::io::Io;
+use crate::transport::tasks;
 
 /// The silence of the silent tool.
 const SILENCE: Duration = Duration::from_secs(20);
@@ -32,7 +33,7 @@ const PIPE_BYTES: usize = 64 << 10;
 pub(crate) fn connector() -> InProcess {
     Arc::new(|| {
         let (ours, theirs) = duplex(PIPE_BYTES);
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             let served = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(theirs), service_fn(answer));
             if let Err(error) = served.await {

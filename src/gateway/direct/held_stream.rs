@@ -26,6 +26,7 @@ use crate::transport::http::write_state::WriteState;
 use crate::transport::mcp_http::header_names::SESSION_ID;
 use crate::transport::mcp_http::request_head::RequestHead;
 use crate::transport::mcp_http::response_body::{events_coding, take_events};
+use crate::transport::tasks;
 
 /// A client that opens its own stream does so at once.
 const HOLD_AFTER: Duration = Duration::from_secs(2);
@@ -84,7 +85,7 @@ impl Direct {
         let Some(session) = session else { return };
         let direct = Arc::clone(self);
         // A task, because no request of the client drives this stream.
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             sleep(HOLD_AFTER).await;
             if !session.is_listening() {
                 let (claim, claims) = mpsc::channel(1);

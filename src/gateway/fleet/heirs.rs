@@ -13,6 +13,7 @@ use ring::digest::{SHA256, digest};
 use tokio::time::{Instant, interval, timeout};
 
 use super::seal::Owner;
+use crate::transport::tasks;
 
 /// Maximum number of inherited sessions that a replica remembers. Beyond it sessions of other replicas are forgotten,
 /// and then the store is asked for each request.
@@ -114,7 +115,7 @@ impl Heirs {
     pub(super) fn of(me: Owner, store: Arc<dyn OwnerStore>) -> Self {
         let known = Arc::<KnownHeirs>::default();
         // `Weak`: the task ends with the replica's part in the fleet.
-        tokio::spawn(renew(me, Arc::downgrade(&known), Arc::clone(&store)));
+        tasks::spawn(renew(me, Arc::downgrade(&known), Arc::clone(&store)));
         Self { me, store, known, down_until: Mutex::default() }
     }
 

@@ -14,7 +14,7 @@ use http::{HeaderValue, Method, Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
@@ -26,6 +26,7 @@ use crate::transport::http::io::Io;
 use crate::transport::http::outliving::{Outlives, Outliving};
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::write_state::WriteState;
+use crate::transport::tasks::BoxedTasks;
 
 /// The time that a client has to choose HTTP/1.1 or HTTP/2, and to send the rest of a request's head after its first
 /// byte.
@@ -132,7 +133,7 @@ pub(super) type Answerer<'a, B> = dyn Fn(Request<Incoming>) -> AnswerFuture<B> +
 /// The HTTP server for connections: HTTP/1.1 and HTTP/2 with their limits.
 #[derive(Debug, Clone)]
 pub(super) struct Http {
-    builder: auto::Builder<TokioExecutor>,
+    builder: auto::Builder<BoxedTasks>,
     traffic: Traffic,
     idle: IdleRule,
 }
@@ -140,7 +141,7 @@ pub(super) struct Http {
 impl Http {
     /// With heads of at most this many bytes; all bytes are counted by `traffic`.
     pub(super) fn new(head_bytes_max: usize, traffic: Traffic) -> Self {
-        let mut builder = auto::Builder::new(TokioExecutor::new());
+        let mut builder = auto::Builder::new(BoxedTasks);
         builder
             .http1()
             // Without a timer hyper silently applies no time limit.

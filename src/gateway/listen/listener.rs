@@ -37,6 +37,7 @@ use crate::transport::http::io::Io;
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::tcp::notice_vanished_peer;
 use crate::transport::http::write_state::WriteState;
+use crate::transport::tasks;
 
 /// The pause before the next accept after the system had no room for another connection. The condition
 /// lasts, and an immediate retry would only take time from the open connections.
@@ -283,7 +284,7 @@ impl HttpListener {
                     lingered,
                 };
                 let run = connection.run(server.answer.clone(), server.stop.clone());
-                let task = connections.spawn(run);
+                let task = tasks::spawn_in(connections, run);
                 if let (Some(silent), Some(last_use)) = (&mut self.silent, last_use) {
                     silent.add(last_use, task);
                 }
@@ -295,7 +296,7 @@ impl HttpListener {
         if let Ok(place) = Arc::clone(&server.turned_away).try_acquire_owned()
             && tls.is_none()
         {
-            connections.spawn(refuse(stream, why, place));
+            tasks::spawn_in(connections, refuse(stream, why, place));
         }
     }
 
@@ -313,7 +314,7 @@ impl HttpListener {
         if let Ok(places) = places.try_acquire_many_owned(TURNED_AWAY_WITHOUT_DESCRIPTOR)
             && terms.tls.is_none()
         {
-            connections.spawn(refuse(stream, TurnedAway::Busy, places));
+            tasks::spawn_in(connections, refuse(stream, TurnedAway::Busy, places));
         }
     }
 

@@ -33,6 +33,7 @@ use crate::observe::metrics::Traffic;
 use crate::platform::service;
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::via::Via;
+use crate::transport::tasks;
 
 /// The time that streams have at shutdown to end in the way that HTTP requires.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -209,17 +210,17 @@ impl<H: Handler> Listeners<H> {
                 let (admin_api, phase) = (Arc::clone(&admin_api), *phase.borrow());
                 async move { admin_api.answer(client, phase, request).await }
             };
-            tokio::spawn(listener.serve(answer, admin_follow))
+            tasks::spawn(listener.serve(answer, admin_follow))
         });
         let (fleet_phase, fleet_follow) = watch::channel(ListenPhase::Serving);
         let fleet = self.fleet.map(|listener| {
             let front = Arc::clone(&self.front);
             let answer = move |peer, request| Arc::clone(&front).answer_passed_on(peer, request);
-            tokio::spawn(listener.serve(answer, fleet_follow))
+            tasks::spawn(listener.serve(answer, fleet_follow))
         });
         let front = Arc::clone(&self.front);
         let answer = move |client, request| Arc::clone(&front).answer(client, request);
-        let mut clients = tokio::spawn(self.clients.serve(answer, clients_follow));
+        let mut clients = tasks::spawn(self.clients.serve(answer, clients_follow));
         // Only now: systemd starts the units that depend on this service.
         service::notify_ready();
 

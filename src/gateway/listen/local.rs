@@ -23,6 +23,7 @@ use crate::observe::metrics::Traffic;
 use crate::observe::printable::printable_json;
 use crate::transport::http::write_state::WriteState;
 use crate::transport::local_socket::LocalSocket;
+use crate::transport::tasks;
 
 /// Bytes of the head of a request on a local socket. A longer head is refused.
 const HEAD_BYTES_MAX: usize = 8 << 10;
@@ -89,7 +90,7 @@ impl LocalApi {
         loop {
             let stream = socket.accept().await;
             let (http, api) = (http.clone(), Arc::clone(&self));
-            tokio::spawn(async move {
+            tasks::spawn(async move {
                 let answer = |request: Request<Incoming>| -> AnswerFuture<AdminBody> {
                     let (parts, body) = request.into_parts();
                     let Some(number) = call_to_cancel(parts.uri.path()) else {

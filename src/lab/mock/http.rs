@@ -21,6 +21,7 @@ use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp;
 use crate::transport::mcp_http::header_names::SESSION_ID;
 use crate::transport::random::random_id;
+use crate::transport::tasks;
 
 /// Maximum number of sessions of a mock. A further session ends the oldest.
 pub const SESSIONS_MAX: usize = 64;
@@ -117,7 +118,7 @@ impl MockApi {
         let session = MockSession::new(&self.script, self.terms, Instant::now());
         let state = HttpState { session, posts: Vec::new(), stream: None, is_old, is_over: false };
         let session = Arc::new(HttpSession { state: Mutex::new(state), changed: Notify::new() });
-        tokio::spawn(drive(Arc::clone(&session)));
+        tasks::spawn(drive(Arc::clone(&session)));
         if let Some(oldest) = self.sessions.insert(id, Arc::clone(&session)) {
             end(&oldest);
         }

@@ -15,6 +15,7 @@ use crate::lab::recordings::differences::{
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{INVALID_PARAMS, Key, Kind, METHOD_NOT_FOUND, Message};
 use crate::protocol::mcp;
+use crate::protocol::order;
 
 /// Differences of the nearest request that an error names.
 const NAMED_MAX: usize = 3;
@@ -274,7 +275,7 @@ impl MockScript {
         }
         if same_tool.is_empty() {
             let mut tools: Vec<&str> = asks().filter_map(|ask| ask.tool.as_deref()).collect();
-            tools.sort_unstable();
+            order::sort(&mut tools);
             tools.dedup();
             let near = nearest(tool.unwrap_or_default(), tools.iter().copied());
             return match near {

@@ -19,6 +19,7 @@ use crate::protocol::jsonrpc::Message;
 use crate::protocol::mcp::{META_REVISION, Revision};
 use crate::transport::mcp_http::header_mirror;
 use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, REVISION, SESSION_ID};
+use crate::transport::tasks;
 
 /// Sessions of a server. The oldest session ends for a newcomer beyond the limit.
 const SESSIONS_MAX: usize = 1000;
@@ -126,7 +127,7 @@ impl ReferenceHost {
                 let reader = log.read(None);
                 session.streams.insert(number, log);
                 // A client that disconnects may return for the rest.
-                tokio::spawn(answer);
+                tasks::spawn(answer);
                 let revision = headers.get(REVISION).and_then(|date| date.to_str().ok());
                 kept_events(reader, revision >= Some(Revision::V2025_11_25.date()))
             }
@@ -152,7 +153,7 @@ impl ReferenceHost {
         if header_mirror::require(headers, &Message::parse(body.clone())).is_err() {
             return plain(StatusCode::BAD_REQUEST, "the headers do not repeat the body");
         }
-        tokio::spawn(answer);
+        tasks::spawn(answer);
         plain_events(pieces)
     }
 
@@ -187,7 +188,7 @@ impl ReferenceHost {
             return plain(StatusCode::BAD_REQUEST, "the body is no JSON");
         };
         if let Some(answer) = session.session.receive(message, stream) {
-            tokio::spawn(answer);
+            tasks::spawn(answer);
         }
         plain(StatusCode::ACCEPTED, "Accepted")
     }

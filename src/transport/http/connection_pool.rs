@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::future::poll_fn;
 use http::{Request, Response, StatusCode};
 use tokio::runtime::Handle;
@@ -27,6 +28,7 @@ use super::http2_connections::{Http2Connections, Http2Stream, OpenError};
 use super::io::Io;
 use crate::observe::metrics::{ServerNotice, Traffic};
 use crate::transport::http::request_body::{BodyFault, RequestBody};
+use crate::transport::tasks;
 
 /// A request on a reused connection that fails within this time has met the close of an idle connection. After a
 /// longer time the server is taken to have begun with the request.
@@ -239,7 +241,7 @@ impl ConnectionPool {
             {
                 // The task holds a `Weak`: a pool that is dropped closes its connections at once.
                 idle.is_watched = true;
-                runtime.spawn(Self::close_idle(Arc::downgrade(self)));
+                runtime.spawn(Self::close_idle(Arc::downgrade(self)).boxed());
             }
         }
     }
@@ -327,7 +329,7 @@ impl ConnectionPool {
                     return Ok(Some(Connected::Shared(stream)));
                 }
                 // A task, because the connection also serves other requests if the client of this request disconnects.
-                begun = Some(tokio::spawn(Arc::clone(self).begin(beginning)));
+                begun = Some(tasks::spawn(Arc::clone(self).begin(beginning)));
             }
             let result = async {
                 match &mut begun {

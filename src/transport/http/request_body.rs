@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::StreamExt;
 use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
 use http::request::Parts;
 use http::{StatusCode, Version, header};
 use http_body::{Body, Frame, SizeHint};
@@ -258,12 +258,13 @@ impl BodyLimits {
             return;
         }
         // Detached: the response to the client does not wait for the rest of the request.
-        runtime.spawn(async move {
+        let read_all = async move {
             let read = async { while let Some(Ok(_)) = rest.frame().await {} };
             if timeout(REST_WAIT, read).await.is_err() {
                 tracing::debug!("the rest of a refused body has no end");
             }
-        });
+        };
+        runtime.spawn(read_all.boxed());
     }
 
     /// Whether the client waits for a word before it sends the body.
