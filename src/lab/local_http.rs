@@ -2,29 +2,25 @@
 //! every listener of Milepost has against pages of other sites.
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::Stream;
+use futures::{FutureExt, Stream};
 use http::header::CACHE_CONTROL;
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use crate::config::routes::Server;
 use crate::gateway::listen::admission::{admit, admit_body, admit_page};
-use crate::gateway::mcp_server::{self, ServedBody, plain};
+use crate::gateway::mcp_server::{self, ServedBody, plain, serve_http1};
 use crate::protocol::lines::INSPECT_MAX;
 use crate::transport::http::via::Via;
 use crate::transport::tasks;
@@ -119,12 +115,10 @@ async fn converse(
 ) {
     let answer = |request| {
         let (service, guard) = (Arc::clone(&service), Arc::clone(&guard));
-        async move { Ok::<_, Infallible>(respond(&*service, &guard, address, request).await) }
+        async move { respond(&*service, &guard, address, request).await }.boxed()
     };
-    let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
     // Ignore the error: a client that disconnects early is not an event here.
-    let _ = builder.serve_connection(TokioIo::new(stream), service_fn(answer)).await;
+    let _ = serve_http1(Box::new(stream), Some(PATIENCE), &answer).await;
 }
 
 async fn respond(

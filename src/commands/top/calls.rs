@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use litemap::LiteMap;
 use serde::Deserialize;
 
 use crate::progress::clients::is_unprintable;
@@ -72,7 +73,7 @@ pub(super) struct TopRow {
 #[derive(Debug)]
 struct TopProcess {
     name: String,
-    calls: BTreeMap<u64, TopCall>,
+    calls: LiteMap<u64, TopCall>,
     routes: Vec<TopRoute>,
     clock: (u64, Instant),
     ended: Option<Instant>,
@@ -179,7 +180,7 @@ impl CallFilter {
 /// All processes.
 #[derive(Debug, Default)]
 pub(super) struct TopCalls {
-    processes: BTreeMap<String, TopProcess>,
+    processes: LiteMap<String, TopProcess>,
 }
 
 impl TopCall {
@@ -323,7 +324,7 @@ impl TopCalls {
             ProcessNews::Begun(name) => {
                 let process = TopProcess {
                     name,
-                    calls: BTreeMap::new(),
+                    calls: LiteMap::new(),
                     routes: Vec::new(),
                     clock: (0, now),
                     ended: None,
@@ -400,7 +401,7 @@ impl TopCalls {
 
 /// Appends the process id to a name that several processes have, such as two `wrap` of one server.
 fn tell_apart(rows: &mut [TopRow]) {
-    let mut keys: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let mut keys: LiteMap<&str, BTreeSet<&str>> = LiteMap::new();
     for row in &*rows {
         keys.entry(&row.place).or_default().insert(&row.key.0);
     }

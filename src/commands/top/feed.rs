@@ -1,8 +1,9 @@
 //! The news of all processes for `milepost top`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use litemap::LiteMap;
 use tokio::sync::mpsc;
 
 use super::calls::{CallKey, ProcessNews};
@@ -41,7 +42,7 @@ pub(super) struct Feeds {
     news: mpsc::Sender<TopNews>,
     /// New processes that a search has found, and the replies of those that were asked.
     found: (mpsc::Sender<FoundSite>, mpsc::Receiver<FoundSite>),
-    sites: BTreeMap<String, Site>,
+    sites: LiteMap<String, Site>,
     /// The arguments that name addresses; without, all that runs is shown.
     named: Option<AdminArgs>,
     last_look: Option<Instant>,
@@ -61,7 +62,7 @@ impl Feeds {
         let mut feeds = Self {
             news,
             found: mpsc::channel(sites::SITES_MAX),
-            sites: BTreeMap::new(),
+            sites: LiteMap::new(),
             named: addresses.is_some().then(|| admin.clone()),
             last_look: None,
             last_read: None,

@@ -8,10 +8,14 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
+use futures::FutureExt;
 use http::header::{CONNECTION, UPGRADE};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response};
 use http_body::Body;
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -123,12 +127,26 @@ impl ConnectionEnd {
     }
 }
 
+/// The error of a body.
+pub(super) type BodyError = Box<dyn Error + Send + Sync>;
+
+/// The body of an answer, of any kind.
+pub(super) type AnyBody = UnsyncBoxBody<Bytes, BodyError>;
+
 /// The future of the answer to a request. Boxed, because every connection reserves memory for one future, even while it
 /// is idle.
-pub(super) type AnswerFuture<B> = Pin<Box<dyn Future<Output = Response<B>> + Send>>;
+pub(super) type AnswerFuture = Pin<Box<dyn Future<Output = Response<AnyBody>> + Send>>;
 
 /// Answers the requests of a connection.
-pub(super) type Answerer<'a, B> = dyn Fn(Request<Incoming>) -> AnswerFuture<B> + Send + Sync + 'a;
+pub(super) type Answerer<'a> = dyn Fn(Request<Incoming>) -> AnswerFuture + Send + Sync + 'a;
+
+/// Boxes an answer and its body.
+pub(super) fn boxed<B>(answer: impl Future<Output = Response<B>> + Send + 'static) -> AnswerFuture
+where
+    B: Body<Data = Bytes, Error = BodyError> + Send + 'static,
+{
+    answer.map(|response| response.map(BodyExt::boxed_unsync)).boxed()
+}
 
 /// The HTTP server for connections: HTTP/1.1 and HTTP/2 with their limits.
 #[derive(Debug, Clone)]
@@ -170,17 +188,14 @@ impl Http {
     /// Serves the connection until it ends. Once `stop` is ready, open requests are finished and new ones are not
     /// accepted; if it returns true, a client that has not sent a request yet may send one.
     ///
-    /// The kinds of connections and of answers are behind pointers: HTTP is compiled once for each kind of body.
-    pub(super) async fn converse<B>(
+    /// The kinds of connections, of answers and of bodies are behind pointers: HTTP is compiled once.
+    pub(super) async fn converse(
         &self,
         io: Io,
         write_state: WriteState,
-        answer: &Answerer<'_, B>,
+        answer: &Answerer<'_>,
         stop: Pin<&mut (dyn Future<Output = bool> + Send)>,
-    ) -> ConnectionEnd
-    where
-        B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
-    {
+    ) -> ConnectionEnd {
         let answers = OpenAnswers::new();
         let service = service_fn(|request| {
             let open = answers.enter();

@@ -1,7 +1,5 @@
 //! A listening socket and its connections.
 
-use std::error::Error;
-use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -11,8 +9,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures::FutureExt;
-use http::{Request, Response};
-use http_body::Body;
+use http::Request;
 use hyper::body::Incoming;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -194,16 +191,11 @@ impl HttpListener {
     }
 
     /// Serves until the phase ends, and returns the number of connections that had to be cut.
-    pub(super) async fn serve<A, F, B>(
+    pub(super) async fn serve(
         mut self,
-        answer: A,
+        answer: Arc<PeerAnswerer>,
         mut phase: watch::Receiver<ListenPhase>,
-    ) -> usize
-    where
-        A: Fn(Peer, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
-        F: Future<Output = Response<B>> + Send + 'static,
-        B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
-    {
+    ) -> usize {
         let mut connections = JoinSet::new();
         let server = ConnectionServer {
             answer,
@@ -253,17 +245,13 @@ impl HttpListener {
     }
 
     /// Serves a connection that was accepted, or turns its client away.
-    fn admit<A, F, B>(
+    fn admit(
         &mut self,
-        server: &ConnectionServer<A>,
+        server: &ConnectionServer,
         (stream, remote): (TcpStream, SocketAddr),
         lingered: bool,
         connections: &mut JoinSet<()>,
-    ) where
-        A: Fn(Peer, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
-        F: Future<Output = Response<B>> + Send + 'static,
-        B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
-    {
+    ) {
         let terms = ConnectionTerms::clone(&self.terms.load());
         if !self.is_for_operators && is_reserved(&stream) {
             return self.turn_away_without_descriptor(server, stream, &terms, connections);
@@ -302,9 +290,9 @@ impl HttpListener {
 
     /// Handles a connection when only the descriptors reserved for operators are left: a few clients at a time are told
     /// the reason, and the connections of others are closed.
-    fn turn_away_without_descriptor<A>(
+    fn turn_away_without_descriptor(
         &mut self,
-        server: &ConnectionServer<A>,
+        server: &ConnectionServer,
         stream: TcpStream,
         terms: &ConnectionTerms,
         connections: &mut JoinSet<()>,
@@ -337,9 +325,12 @@ impl HttpListener {
     }
 }
 
+/// Answers the requests of a listener.
+pub(super) type PeerAnswerer = dyn Fn(Peer, Request<Incoming>) -> AnswerFuture + Send + Sync;
+
 /// The state that the connections of a listener share.
-struct ConnectionServer<A> {
-    answer: A,
+struct ConnectionServer {
+    answer: Arc<PeerAnswerer>,
     stop: watch::Receiver<ListenPhase>,
     turned_away: Arc<Semaphore>,
 }
@@ -398,12 +389,7 @@ struct AcceptedConnection {
 }
 
 impl AcceptedConnection {
-    async fn run<A, F, B>(self, answer: A, mut phase: watch::Receiver<ListenPhase>)
-    where
-        A: Fn(Peer, Request<Incoming>) -> F + Send + Sync,
-        F: Future<Output = Response<B>> + Send + 'static,
-        B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
-    {
+    async fn run(self, answer: Arc<PeerAnswerer>, mut phase: watch::Receiver<ListenPhase>) {
         let Self { stream, remote, tls, http, room, last_use, lingered } = self;
         // Without a local address the connection is already closed.
         let Ok(local) = stream.local_addr() else { return };
@@ -417,9 +403,9 @@ impl AcceptedConnection {
             Ok((io, name)) => {
                 let write = write_state.clone();
                 let client = Peer { remote, local, secure, name, write_state: write, last_use };
-                let answer = |request| -> AnswerFuture<B> {
+                let answer = |request| {
                     client.last_use.iter().for_each(LastUse::renew);
-                    Box::pin(answer(client.clone(), request))
+                    answer(client.clone(), request)
                 };
                 let stop = wait_for_drain(&mut phase).map(|lingers| lingers || lingered);
                 Box::pin(http.converse(io, write_state, &answer, pin!(stop))).await

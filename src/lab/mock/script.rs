@@ -1,9 +1,9 @@
 //! The actions of the recorded server, by the request that caused them.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
+use litemap::LiteMap;
 use serde_json::Value;
 
 use crate::config::values::nearest;
@@ -89,7 +89,7 @@ struct ScriptWriter {
     /// The last ask.
     last: Option<usize>,
     /// The steps in which the server asked the client.
-    questions: BTreeMap<Key, Option<usize>>,
+    questions: LiteMap<Key, Option<usize>>,
 }
 
 impl ScriptWriter {
@@ -164,7 +164,7 @@ impl MockScript {
         };
         let mut writer = ScriptWriter::default();
         let mut calls = recording.calls.iter().enumerate().peekable();
-        let mut places: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut places: LiteMap<usize, usize> = LiteMap::new();
         let mut large = 0;
         for message in &recording.messages {
             if message.way == RecordedWay::FromClient {

@@ -1,11 +1,12 @@
 //! A player feeds the recorded inputs of one filter to a new filter, by the clock of the recording.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use litemap::LiteMap;
 
 use crate::config::values;
 use crate::observe::events::APART;
@@ -92,9 +93,9 @@ pub(in crate::lab) struct Player {
     out: Vec<PlayedLine>,
     messages: u64,
     /// The verdicts on server messages, by number.
-    pub(in crate::lab) verdicts: BTreeMap<u64, Verdict>,
+    pub(in crate::lab) verdicts: LiteMap<u64, Verdict>,
     /// The calls that server messages were about, by the number of the message.
-    pub(in crate::lab) calls: BTreeMap<u64, CallId>,
+    pub(in crate::lab) calls: LiteMap<u64, CallId>,
     /// Heartbeats.
     pub(in crate::lab) beats: u64,
     /// News of calls that nobody has taken yet.
@@ -139,8 +140,8 @@ impl Player {
             waits: BTreeSet::new(),
             out: Vec::new(),
             messages: 0,
-            verdicts: BTreeMap::new(),
-            calls: BTreeMap::new(),
+            verdicts: LiteMap::new(),
+            calls: LiteMap::new(),
             beats: 0,
             news: Vec::new(),
         }

@@ -1,10 +1,10 @@
 //! A session of the reference server: answers requests, plays scripts, notes the messages that arrive.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use litemap::LiteMap;
 use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
@@ -58,9 +58,9 @@ pub struct ReferenceTerms {
 pub(super) struct ReferenceSession {
     terms: ReferenceTerms,
     /// The running calls by the text of their ids; the value tells of a cancellation.
-    calls: Mutex<BTreeMap<String, watch::Sender<bool>>>,
+    calls: Mutex<LiteMap<String, watch::Sender<bool>>>,
     /// The pings without an answer.
-    pings: Mutex<BTreeMap<String, oneshot::Sender<()>>>,
+    pings: Mutex<LiteMap<String, oneshot::Sender<()>>>,
     next_ping: AtomicU64,
 }
 

@@ -9,12 +9,12 @@ mod lines;
 mod messages;
 pub mod shared_stderr;
 
-use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use std::{panic, thread};
 
+use litemap::LiteMap;
 use tracing::{Level, Metadata, field, info, warn};
 use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 use tracing_subscriber::fmt::MakeWriter;
@@ -282,7 +282,7 @@ pub struct Connection {
     /// The number of requests that wait for their answer.
     open: i64,
     /// The first repair and withheld message of each open call, for spans.
-    marks: BTreeMap<CallId, Vec<SpanMark>>,
+    marks: LiteMap<CallId, Vec<SpanMark>>,
 }
 
 /// Maximum number of calls of one connection for which the first repair or withheld message is remembered for spans.

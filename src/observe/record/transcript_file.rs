@@ -1,6 +1,5 @@
 //! The record of one conversation, and its file.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -8,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use litemap::LiteMap;
 
 use super::RecordingStart;
 use crate::config::values::exact_time;
@@ -48,7 +48,7 @@ pub(super) struct TranscriptFile {
     pub(super) used: u64,
     masking: Option<Masking>,
     start: Option<Instant>,
-    parts: BTreeMap<u64, RecordedFilter>,
+    parts: LiteMap<u64, RecordedFilter>,
     /// Parts that there have been.
     count: u64,
     /// The last message of a client, and of the server.
@@ -72,7 +72,7 @@ impl TranscriptFile {
             used: 0,
             masking: (!secrets).then(|| Masking::new(policy.call.masks.clone())),
             start: None,
-            parts: BTreeMap::new(),
+            parts: LiteMap::new(),
             count: 0,
             last: [Bytes::new(), Bytes::new()],
             len: 0,

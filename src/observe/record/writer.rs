@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use litemap::LiteMap;
+
 use super::folder::{FILES_MAX, Folder};
 use super::transcript_file::TranscriptFile;
 use super::{RecordJob, RecordQueue, RecordingStart};
@@ -27,7 +29,7 @@ pub(super) struct RecordWriter {
     folder: Folder,
     secrets: bool,
     shared: Arc<RecordQueue>,
-    transcripts: BTreeMap<u64, TranscriptFile>,
+    transcripts: LiteMap<u64, TranscriptFile>,
     /// Conversations with an open file, by when they were written to.
     open: BTreeMap<u64, u64>,
     /// The number of writes.
@@ -38,7 +40,7 @@ pub(super) struct RecordWriter {
 
 impl RecordWriter {
     pub(super) fn new(folder: Folder, secrets: bool, shared: Arc<RecordQueue>) -> Self {
-        let (transcripts, open) = (BTreeMap::new(), BTreeMap::new());
+        let (transcripts, open) = (LiteMap::new(), BTreeMap::new());
         Self { folder, secrets, shared, transcripts, open, times: 0, lost: 0 }
     }
 

@@ -1,11 +1,11 @@
 //! Arguments of tools that a server wants repeated in headers (2026-07-28), learned from lists of
 //! tools.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use litemap::LiteMap;
 use serde_json::{Map, Value};
 
 use crate::progress::Payload;
@@ -36,7 +36,7 @@ struct MirroredArgument {
 /// The arguments that each tool of a server wants in headers.
 #[derive(Debug, Default)]
 pub(crate) struct ToolHeaders {
-    tools: BTreeMap<String, Vec<MirroredArgument>>,
+    tools: LiteMap<String, Vec<MirroredArgument>>,
 }
 
 impl ToolHeaders {

@@ -1,8 +1,9 @@
 //! Guesses from changes, for members with unknown names: a number that rises within one call is the value, and text
 //! that changes is the text for people.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
+use litemap::LiteMap;
 use serde_json::Value;
 
 use super::places::MemberPlace;
@@ -37,7 +38,7 @@ pub(super) struct RisingNumber<'a> {
 }
 
 /// The values of a place by the number of their call, in the order in which they came.
-type ValuesByCall = BTreeMap<usize, Vec<f64>>;
+type ValuesByCall = LiteMap<usize, Vec<f64>>;
 
 /// Returns the number among these places that most likely tells how far a call is. `calls` has the call of each
 /// message.

@@ -1,7 +1,7 @@
 //! A pattern for `extract` from the texts of one call: two numbers side by side, of which the first rises towards the
 //! second.
 
-use std::collections::BTreeMap;
+use litemap::LiteMap;
 
 use crate::progress::extract::Extract;
 
@@ -45,7 +45,7 @@ pub fn draft(texts: &[String]) -> Option<String> {
         return None;
     }
     // Texts by the count of numbers before the pair, and by the text between the two numbers.
-    let mut pairs: BTreeMap<(usize, &str), Vec<NumberPair<'_>>> = BTreeMap::new();
+    let mut pairs: LiteMap<(usize, &str), Vec<NumberPair<'_>>> = LiteMap::new();
     for text in texts.iter().take(TEXTS_MAX) {
         let figures = figures(text);
         for (at, pair) in figures.windows(2).enumerate() {
