@@ -1,5 +1,4 @@
-//! The served routes of a route file, and their replacement by the routes of the next file. No call
-//! is lost.
+//! The served routes of a route file, and their replacement by the routes of the next file. No call is lost.
 
 use std::collections::BTreeMap;
 use std::fmt;
