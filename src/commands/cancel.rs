@@ -9,6 +9,7 @@ use tokio::time::timeout;
 use crate::commands::args::{CallToCancel, CancelArgs};
 use crate::commands::columns::{columns, printable};
 use crate::commands::sites::{self, JSON, Site, SiteError};
+use crate::protocol::order;
 
 /// Deadline for a process to send its list of calls.
 const CALLS_WAIT: Duration = Duration::from_secs(2);
@@ -131,7 +132,7 @@ fn open_calls<'a>(read: &'a [(Site, CallsToCancel)], server: Option<&str>) -> Ve
         })
         .filter(|open| server.is_none_or(|server| open.is_of(server)))
         .collect();
-    open.sort_by_key(|open| open.call.opened);
+    order::sort_by_key(&mut open, |open| open.call.opened);
     open
 }
 

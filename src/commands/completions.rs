@@ -17,6 +17,7 @@ use crate::commands::args::{Cli, ROUTE_FILE};
 use crate::commands::init::paths_in;
 use crate::commands::man::NAME;
 use crate::observe::durations::{Store, state_dir};
+use crate::protocol::order;
 
 /// The variable by which a shell's script asks for completions; its value is the name of the shell.
 const ASKED: &str = "MILEPOST_COMPLETE";
@@ -116,7 +117,7 @@ fn small_text(path: &Path) -> Option<String> {
 
 fn beginning_with(current: &OsStr, mut names: Vec<String>) -> Vec<CompletionCandidate> {
     let current = current.to_string_lossy();
-    names.sort();
+    order::sort(&mut names);
     names.dedup();
     names.retain(|name| name.starts_with(&*current));
     names.into_iter().map(CompletionCandidate::new).collect()

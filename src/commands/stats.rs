@@ -10,6 +10,7 @@ use crate::observe::durations::{
     ClientRow, FILE, Store, StoreError, ToolRow, path_in_label, state_dir,
 };
 use crate::observe::printable::{TextForm, printable as escaped};
+use crate::protocol::order;
 
 /// The arguments.
 #[derive(Debug, clap::Args)]
@@ -60,8 +61,8 @@ pub fn run(args: &Args) -> Result<String, StatsError> {
     let mut store = Store::new(&folder);
     let all = store.read()?;
     let mut rows: Vec<&ToolRow> = all.iter().filter(|entry| is_meant(args, entry)).collect();
-    rows.sort_by(|a, b| (&a.route, &a.tool).cmp(&(&b.route, &b.tool)));
-    // Clients belong to a route, not to a tool, so a query for one tool shows none.
+    order::sort_by(&mut rows, |a, b| (&a.route, &a.tool).cmp(&(&b.route, &b.tool)));
+    // Clients belong to a route, and to none of its tools.
     let clients = if args.tool.is_some() { Vec::new() } else { store.read_clients()? };
     let is_on_route = |row: &&ClientRow| {
         args.route
@@ -117,7 +118,7 @@ fn keep_newest(rows: &mut Vec<&ToolRow>, max: usize) -> usize {
     if left_out > 0 {
         let mut newest = rows.clone();
         // A stable sort keeps the order of tools that were called in the same second.
-        newest.sort_by_key(|row| std::cmp::Reverse(row.seen));
+        order::sort_by_key(&mut newest, |row| std::cmp::Reverse(row.seen));
         newest.truncate(max);
         rows.retain(|row| newest.iter().any(|kept| std::ptr::eq(*kept, *row)));
     }

@@ -17,6 +17,7 @@ use crate::commands::args::TapArgs;
 use crate::commands::sites::{self, LINES, Site, SiteError, SiteReply, TEXT};
 use crate::gateway::listen::ROUTES_WATCHED;
 use crate::observe::printable::{TextForm, printable};
+use crate::transport::tasks;
 
 /// Maximum number of bytes in a line that `tap` reads. Every line of the proxy is shorter.
 const LINE_MAX: usize = 64 << 10;
@@ -205,7 +206,7 @@ impl Tapped<'_> {
     fn follow(&mut self, site: Site, mut reply: SiteReply) {
         self.open += 1;
         let (events, form) = (self.events.clone(), text_form(self.args));
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             let ended = forward(&mut reply, &events, form).await;
             let _ = events.send(TapEvent::End(site.key(), site.name, ended)).await;
         });

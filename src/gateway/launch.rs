@@ -23,6 +23,7 @@ use crate::relay::{
 use crate::transport::byte_budget::ByteShare;
 use crate::transport::child::{KeptStarts, Program, start_folder};
 use crate::transport::http::client_name::ClientName;
+use crate::transport::tasks;
 
 /// Limit of the bytes of an HTTP+SSE server's message that goes to a file. For a longer message its caller gets an
 /// error.
@@ -88,14 +89,14 @@ impl Launch<'_> {
                 let _held = held();
                 carry(relay, log).await;
             };
-            tokio::spawn(task.instrument(span));
+            tasks::spawn(task.instrument(span));
             return Ok(());
         };
         let spill = spill_limits(&shared, stdio.max_spill as u64);
         let limits = SpoolLimits { max_frame: stdio.max_frame, spill };
         let era = Arc::clone(era);
         if let Some(connect) = shared.in_process.clone() {
-            tokio::spawn(async move {
+            tasks::spawn(async move {
                 let _held = held();
                 let Ok(io) = connect().await else { return };
                 let (from, to) = tokio::io::split(io);
@@ -136,7 +137,7 @@ impl Launch<'_> {
             let (_held, _child) = (held(), child);
             child_session.run(None).await;
         };
-        tokio::spawn(task.instrument(span));
+        tasks::spawn(task.instrument(span));
         Ok(())
     }
 }

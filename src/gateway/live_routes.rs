@@ -1,4 +1,4 @@
-//! The routes that are served, and their replacement by those of a new route file. No call is lost.
+//! The served routes of a route file, and their replacement by the routes of the next file. No call is lost.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,6 +30,7 @@ use crate::transport::http::forwarder::Forwarder;
 use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, SESSION_ID};
 use crate::transport::mcp_http::request_body::{PostedBody, ReadBody, asks};
 use crate::transport::mcp_http::target::{TargetError, targets};
+use crate::transport::tasks;
 
 /// Limit of the previous servers of a route that are kept while they have open calls. Clients can no longer answer
 /// requests of even older servers.
@@ -169,7 +170,7 @@ impl Retired {
             let shared = Arc::clone(&live.state.shared);
             shared.retire();
             live.bridge.sessions.wake_all();
-            tokio::spawn(async move {
+            tasks::spawn(async move {
                 shared.calls.done().await;
                 shared.over.end();
                 let route = &live.state.route.path;

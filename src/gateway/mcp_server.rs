@@ -6,20 +6,28 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use futures::{Stream, StreamExt, stream};
+use futures::future::BoxFuture;
+use futures::{FutureExt, Stream, StreamExt, stream};
 use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::protocol::lines::{INSPECT_MAX, LineFrame, Lines};
 use crate::protocol::sse;
+use crate::transport::http::io::Io;
+use crate::transport::tasks;
 
 /// Limit of the pieces that wait to be written on one stream of a server inside Milepost. At the limit the server
 /// waits.
@@ -28,7 +36,25 @@ const PIECES_MAX: usize = 64;
 /// The body of a response.
 pub(crate) type ServedBody = UnsyncBoxBody<Bytes, Infallible>;
 
-/// A unit that is written to a stream: messages, or the end of the response.
+/// The future of a response.
+pub(crate) type ServedResponse = BoxFuture<'static, Response<ServedBody>>;
+
+/// Serves HTTP/1.1 on a connection. `patience`: the time limit of the head of a request.
+///
+/// # Errors
+/// If the client disconnects in the middle of a message, or its bytes are not HTTP.
+pub(crate) async fn serve_http1(
+    io: Io,
+    patience: Option<Duration>,
+    answer: &(dyn Fn(Request<Incoming>) -> ServedResponse + Send + Sync),
+) -> hyper::Result<()> {
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(patience);
+    let service = service_fn(|request| answer(request).map(Ok::<_, Infallible>));
+    builder.serve_connection(TokioIo::new(io), service).await
+}
+
+/// One write.
 #[derive(Debug)]
 pub(crate) enum ReplyPiece {
     /// Messages without line ends.
@@ -89,7 +115,7 @@ pub(crate) async fn serve_lines<F: Future<Output = ()> + Send + 'static>(
             line = lines.next() => {
                 let Some(line) = line else { break };
                 if let Some(call) = receive(line, stream.clone()) {
-                    calls.spawn(call);
+                    tasks::spawn_in(&mut calls, call);
                 }
             }
             Some(piece) = pieces.recv() => write_lines(&mut output, piece).await?,

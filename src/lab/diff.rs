@@ -1,10 +1,11 @@
 //! `milepost diff`: compares two recordings, call by call.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use litemap::LiteMap;
 use serde_json::{Value, json};
 
 use crate::config::values::time_or_off;
@@ -14,6 +15,7 @@ use crate::lab::recordings::differences::{
     ValueDifference, canonical, cut, differences, parameters, value_of,
 };
 use crate::protocol::jsonrpc::Message;
+use crate::protocol::order;
 
 /// The version of the JSON report. It is raised when a member changes its meaning or is removed.
 const FORM: u32 = 1;
@@ -110,14 +112,14 @@ fn pairs<'a>(
     a: &'a RecordedCalls,
     b: &'a RecordedCalls,
 ) -> (Vec<(&'a RecordedCall, Option<&'a RecordedCall>)>, Vec<&'a RecordedCall>) {
-    let mut left: BTreeMap<(String, String), VecDeque<&RecordedCall>> = BTreeMap::new();
+    let mut left: LiteMap<(String, String), VecDeque<&RecordedCall>> = LiteMap::new();
     for call in &b.calls {
         left.entry(key(call)).or_default().push_back(call);
     }
     let pair = |call| (call, left.get_mut(&key(call)).and_then(VecDeque::pop_front));
     let pairs = a.calls.iter().map(pair).collect();
-    let mut rest: Vec<&RecordedCall> = left.into_values().flatten().collect();
-    rest.sort_by_key(|call| call.line);
+    let mut rest: Vec<&RecordedCall> = left.into_iter().map(|(_, value)| value).flatten().collect();
+    order::sort_by_key(&mut rest, |call| call.line);
     (pairs, rest)
 }
 

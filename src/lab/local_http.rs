@@ -2,31 +2,28 @@
 //! other sites that every listener of Milepost has.
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::Stream;
+use futures::{FutureExt, Stream};
 use http::header::CACHE_CONTROL;
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use crate::config::routes::Server;
 use crate::gateway::listen::admission::{admit, admit_body, admit_page};
-use crate::gateway::mcp_server::{self, ServedBody, plain};
+use crate::gateway::mcp_server::{self, ServedBody, plain, serve_http1};
 use crate::protocol::lines::INSPECT_MAX;
 use crate::transport::http::via::Via;
+use crate::transport::tasks;
 
 /// Maximum number of concurrent connections to a command. Further connections wait.
 const CONNECTIONS_MAX: usize = 1000;
@@ -69,7 +66,7 @@ impl LocalServer {
         let allowed_hosts = LOOPBACK.map(str::to_owned).to_vec();
         let server = Server { listen: address, allowed_hosts, ..Server::default() };
         let guard = Arc::new((server, Via::random().map_err(io::Error::other)?));
-        let running = tokio::spawn(serve(socket, address, guard, service)).abort_handle();
+        let running = tasks::spawn(serve(socket, address, guard, service)).abort_handle();
         Ok(Self { address, running })
     }
 
@@ -104,7 +101,10 @@ async fn serve(
         // Disable Nagle's algorithm, because each small piece must be sent immediately.
         let _ = stream.set_nodelay(true);
         let address = stream.local_addr().unwrap_or(address);
-        connections.spawn(converse(Arc::clone(&service), Arc::clone(&guard), address, stream));
+        tasks::spawn_in(
+            &mut connections,
+            converse(Arc::clone(&service), Arc::clone(&guard), address, stream),
+        );
     }
 }
 
@@ -116,12 +116,10 @@ async fn converse(
 ) {
     let answer = |request| {
         let (service, guard) = (Arc::clone(&service), Arc::clone(&guard));
-        async move { Ok::<_, Infallible>(respond(&*service, &guard, address, request).await) }
+        async move { respond(&*service, &guard, address, request).await }.boxed()
     };
-    let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
     // Ignore the error: a client that disconnects early is not an event here.
-    let _ = builder.serve_connection(TokioIo::new(stream), service_fn(answer)).await;
+    let _ = serve_http1(Box::new(stream), Some(PATIENCE), &answer).await;
 }
 
 async fn respond(

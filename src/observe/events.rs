@@ -1,12 +1,13 @@
 //! The events of one filter: the inputs that reach it and the decisions that follow. Observers, such as
 //! recordings and the table of calls, see all events and change nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use litemap::LiteMap;
 
 use crate::observe::cancellations::CancelInbox;
 use crate::progress::input::{Input, stream_of};
@@ -150,12 +151,12 @@ pub struct EventEmitter {
     cancellations: Option<Arc<CancelInbox>>,
     last: Instant,
     /// Large messages of the server, with their numbers.
-    large: BTreeMap<Option<StreamId>, (Large, u64)>,
-    /// Large messages that came in SSE events, until they were sent completely to their clients.
-    passed: BTreeMap<Option<StreamId>, (Bytes, u64)>,
+    large: LiteMap<Option<StreamId>, (Large, u64)>,
+    /// Large messages that came in SSE events, until their clients have been sent all of them.
+    passed: LiteMap<Option<StreamId>, (Bytes, u64)>,
     /// Large messages to clients, and whether they are sent in SSE events.
-    large_to_clients: BTreeMap<StreamId, (Large, bool)>,
-    /// Streams with messages that the client has not read yet.
+    large_to_clients: LiteMap<StreamId, (Large, bool)>,
+    /// Streams whose client has not read all of its messages.
     unwritten: BTreeSet<StreamId>,
     /// Streams for which observers were told that messages are unread ([`Input::MarkUnread`]).
     waits: BTreeSet<StreamId>,
@@ -181,9 +182,9 @@ impl EventEmitter {
             observers,
             cancellations,
             last: start,
-            large: BTreeMap::new(),
-            passed: BTreeMap::new(),
-            large_to_clients: BTreeMap::new(),
+            large: LiteMap::new(),
+            passed: LiteMap::new(),
+            large_to_clients: LiteMap::new(),
             unwritten: BTreeSet::new(),
             waits: BTreeSet::new(),
         };
@@ -270,7 +271,7 @@ impl EventEmitter {
 
     /// Ends all large messages, whose rest will not come.
     fn break_off(&mut self, at: Instant, why: &str) {
-        while let Some((stream, _)) = self.large.first_key_value() {
+        while let Some((stream, _)) = self.large.first() {
             let origin = stream.map_or(Origin::Shared, Origin::Stream);
             self.finish_large(at, origin, Some(why));
         }

@@ -1,9 +1,11 @@
 //! Watches the pointers of dialects that a route file defines. A pointer that never finds a value is usually misspelt,
 //! so a warning is logged.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use litemap::LiteMap;
 
 use super::events::{EventKind, FilterId, Observer, ObserverEvent, ObserverFactory, Scope};
 use crate::progress::Policy;
@@ -56,13 +58,13 @@ impl PointerFate {
 }
 
 /// Pointers, by key and text.
-type FoundPointers = BTreeMap<(&'static str, String), PointerFate>;
+type FoundPointers = LiteMap<(&'static str, String), PointerFate>;
 
 /// Which pointers of dialects have found values.
 #[derive(Debug, Clone, Default)]
 pub struct PointerFinds {
-    /// For each dialect, by name: the number of its messages, and whether each pointer has found a value.
-    dialects: BTreeMap<String, (u64, FoundPointers)>,
+    /// By the name of the dialect: its messages, and for each pointer whether it has found a value.
+    dialects: LiteMap<String, (u64, FoundPointers)>,
 }
 
 impl PointerFinds {
@@ -135,8 +137,8 @@ pub struct PointerWatch {
 
 #[derive(Debug, Default)]
 struct WatchedRoutes {
-    finds: BTreeMap<String, PointerFinds>,
-    /// The pointers that the log has already named, with their routes.
+    finds: LiteMap<String, PointerFinds>,
+    /// The pointers that the log has named, with their routes.
     told: BTreeSet<(String, String, &'static str)>,
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 use crate::platform::sockets::{self, LocalClient, LocalConnection, SocketListener};
+use crate::protocol::order;
 use crate::transport::random::random_id;
 
 /// The directory of the sockets below the user's runtime directory.
@@ -102,7 +103,7 @@ pub fn list(folder: &Path) -> Vec<PathBuf> {
     let found = entries.filter_map(Result::ok).filter(is_socket);
     // Sorted, so that every call lists them in the same order.
     let mut paths: Vec<PathBuf> = found.map(|entry| entry.path()).take(SOCKETS_MAX).collect();
-    paths.sort();
+    order::sort(&mut paths);
     paths
 }
 

@@ -10,5 +10,6 @@ pub(crate) mod sealing;
 pub mod spill;
 pub mod stdio;
 pub(crate) mod sync;
+pub(crate) mod tasks;
 
 pub use crate::platform::child;

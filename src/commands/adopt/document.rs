@@ -9,7 +9,9 @@ use jsonc_parser::common::Ranged;
 use jsonc_parser::errors::ParseError;
 use jsonc_parser::{CollectOptions, CommentCollectionStrategy, ParseOptions, parse_to_ast};
 
-/// The paths of keys under which clients keep their servers. In some settings of VS Code `mcp.servers` is a single key.
+use crate::protocol::order;
+
+/// The keys under which clients keep their servers. In some settings of VS Code `mcp.servers` is a single key.
 const PLACES: [&[&str]; 5] =
     [&["mcpServers"], &["servers"], &["mcp", "servers"], &["mcp.servers"], &["context_servers"]];
 
@@ -98,7 +100,7 @@ pub(super) fn entries<'a>(file: &'a Value<'a>) -> Option<Vec<ServerEntry<'a>>> {
             entries.push(ServerEntry { name: server.name.as_str(), project, object, at });
         }
     }
-    entries.sort_by_key(|entry| entry.at);
+    order::sort_by_key(&mut entries, |entry| entry.at);
     Some(entries)
 }
 
@@ -141,7 +143,7 @@ impl Edit {
 
 /// Returns the text with the edits, which must not overlap.
 pub(super) fn apply(text: &str, mut edits: Vec<Edit>) -> String {
-    edits.sort_by_key(|edit| (edit.range.start, edit.range.end));
+    order::sort_by_key(&mut edits, |edit| (edit.range.start, edit.range.end));
     let mut out = String::with_capacity(text.len());
     let mut at = 0;
     for edit in &edits {

@@ -1,11 +1,11 @@
 //! The preview of a change: the changed lines of a client's file, without secrets.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use console::Style;
 use jsonc_parser::ast::{Comment, Object, Value};
 use jsonc_parser::common::Ranged;
+use litemap::LiteMap;
 use similar::{ChangeTag, TextDiff};
 
 use super::address::HEADER_VARIABLE;
@@ -94,7 +94,7 @@ fn shown(text: &str, entry: &ServerEntry<'_>) -> String {
 
 /// Returns edits that remove the text of comments, which may be unused settings.
 fn comments(text: &str) -> Vec<Edit> {
-    let mut found = BTreeMap::new();
+    let mut found: LiteMap<_, _> = LiteMap::new();
     for comment in document::comments(text).iter().flat_map(|comments| comments.iter()) {
         let hidden = match comment {
             Comment::Line(_) => "// …".to_owned(),
@@ -104,7 +104,7 @@ fn comments(text: &str) -> Vec<Edit> {
         };
         found.insert(comment.start(), Edit::replace(comment.start()..comment.end(), hidden));
     }
-    found.into_values().collect()
+    found.into_iter().map(|(_, value)| value).collect()
 }
 
 /// Which values of an entry are masked.

@@ -1,11 +1,11 @@
 //! The admin listener to which a command sends its requests.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
 use http::header::AUTHORIZATION;
+use litemap::LiteMap;
 use tokio::net::lookup_host;
 use url::{Host, Url};
 
@@ -147,7 +147,7 @@ impl AdminArgs {
             (Some(file), _) => AdminSecret::of(&Routes::load(file)?),
             (None, file) => file.as_deref().map(AdminSecret::in_file).transpose()?,
         };
-        let mut found = BTreeMap::new();
+        let mut found: LiteMap<_, _> = LiteMap::new();
         for url in &self.fleet {
             let no_address = || WrapError::Admin(url.to_string());
             let place = (url.host_str(), url.port_or_known_default());
@@ -160,7 +160,7 @@ impl AdminArgs {
                 found.insert(address, AdminAddress::new(url, token.as_ref())?);
             }
         }
-        Ok(Some(found.into_values().collect()))
+        Ok(Some(found.into_iter().map(|(_, value)| value).collect()))
     }
 
     /// Whether the addresses are those of replicas, which come and go.

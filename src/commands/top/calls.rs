@@ -4,11 +4,13 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use litemap::LiteMap;
 use serde::Deserialize;
 
 use super::filter::{CallFilter, CallOrder};
 use super::row::{CallKey, TopCall, TopRow};
 use crate::progress::clients::is_unprintable;
+use crate::protocol::order;
 
 /// Maximum number of calls of one process that are kept. The oldest ended calls are dropped first.
 const CALLS_MAX: usize = 2000;
@@ -28,7 +30,7 @@ struct TopRoute {
 #[derive(Debug)]
 struct TopProcess {
     name: String,
-    calls: BTreeMap<u64, TopCall>,
+    calls: LiteMap<u64, TopCall>,
     routes: Vec<TopRoute>,
     clock: (u64, Instant),
     ended: Option<Instant>,
@@ -49,7 +51,7 @@ pub(super) enum ProcessNews {
 /// All processes.
 #[derive(Debug, Default)]
 pub(super) struct TopCalls {
-    processes: BTreeMap<String, TopProcess>,
+    processes: LiteMap<String, TopProcess>,
 }
 
 impl TopCalls {
@@ -59,7 +61,7 @@ impl TopCalls {
             ProcessNews::Begun(name) => {
                 let process = TopProcess {
                     name,
-                    calls: BTreeMap::new(),
+                    calls: LiteMap::new(),
                     routes: Vec::new(),
                     clock: (0, now),
                     ended: None,
@@ -105,8 +107,8 @@ impl TopCalls {
         let rows = self.processes.iter().flat_map(|(key, process)| process.rows(key, at));
         let mut rows: Vec<TopRow> = rows.collect();
         tell_apart(&mut rows);
-        rows.retain(|row| filter.admits(row));
-        rows.sort_by_key(|row| {
+        rows.retain(|row| row.passes(filter));
+        order::sort_by_key(&mut rows, |row| {
             let end = row.call.ended.unwrap_or(row.now);
             let order = if row.is_open() { row.call.opened } else { u64::MAX - end };
             (!row.is_open(), order, row.key.clone())
@@ -114,10 +116,14 @@ impl TopCalls {
         // A stable sort keeps equal calls in the usual order.
         match filter.order {
             CallOrder::Usual => {}
-            CallOrder::Time => rows.sort_by_key(|row| Reverse(row.took())),
-            CallOrder::Tool => rows.sort_by(|one, two| one.call.label().cmp(two.call.label())),
-            CallOrder::Server => rows.sort_by(|one, two| one.place.cmp(&two.place)),
-            CallOrder::Changes => rows.sort_by_key(|row| Reverse(row.call.change_count())),
+            CallOrder::Time => order::sort_by_key(&mut rows, |row| Reverse(row.took())),
+            CallOrder::Tool => {
+                order::sort_by(&mut rows, |one, two| one.call.label().cmp(two.call.label()))
+            }
+            CallOrder::Server => order::sort_by(&mut rows, |one, two| one.place.cmp(&two.place)),
+            CallOrder::Changes => {
+                order::sort_by_key(&mut rows, |row| Reverse(row.call.change_count()))
+            }
         }
         rows
     }
@@ -132,7 +138,7 @@ impl TopCalls {
 
 /// Appends the process id to a name that several processes have, such as two `wrap` processes of one server.
 fn tell_apart(rows: &mut [TopRow]) {
-    let mut keys: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let mut keys: LiteMap<&str, BTreeSet<&str>> = LiteMap::new();
     for row in &*rows {
         keys.entry(&row.place).or_default().insert(&row.key.0);
     }

@@ -1,8 +1,9 @@
 //! Connects `milepost top` to all processes, and collects their events.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use litemap::LiteMap;
 use tokio::sync::mpsc;
 
 use super::calls::ProcessNews;
@@ -10,6 +11,7 @@ use super::detail::TopDetail;
 use super::row::CallKey;
 use crate::commands::args::{AdminAddress, AdminArgs};
 use crate::commands::sites::{self, EVENTS, JSON, Site, SiteError, SiteReply};
+use crate::transport::tasks;
 
 /// Maximum number of events that wait for the screen. Further events are not read from their process yet.
 const NEWS_MAX: usize = 256;
@@ -41,8 +43,8 @@ pub(super) struct Feeds {
     news: mpsc::Sender<TopNews>,
     /// The channel for processes that a search has found, each with its reply if it was asked.
     found: (mpsc::Sender<FoundSite>, mpsc::Receiver<FoundSite>),
-    sites: BTreeMap<String, Site>,
-    /// The arguments, if they name addresses; `None` if all processes of this user are shown.
+    sites: LiteMap<String, Site>,
+    /// The arguments that name addresses; without, all that runs is shown.
     named: Option<AdminArgs>,
     last_look: Option<Instant>,
     last_read: Option<Instant>,
@@ -61,7 +63,7 @@ impl Feeds {
         let mut feeds = Self {
             news,
             found: mpsc::channel(sites::SITES_MAX),
-            sites: BTreeMap::new(),
+            sites: LiteMap::new(),
             named: addresses.is_some().then(|| admin.clone()),
             last_look: None,
             last_read: None,
@@ -97,7 +99,7 @@ impl Feeds {
     fn follow(&mut self, site: Site, reply: Option<SiteReply>) {
         let (key, news) = (site.key(), self.news.clone());
         self.sites.insert(key.clone(), site.clone());
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             let begun = ProcessNews::Begun(site.name.clone());
             let _ = news.send(TopNews::Process(key.clone(), begun)).await;
             let trouble = match follow(site, reply, &key, &news).await {
@@ -130,7 +132,7 @@ impl Feeds {
                 return;
             }
             // The token of the address may have been renewed since the process was lost, so its file is read again.
-            tokio::spawn(async move {
+            tasks::spawn(async move {
                 for address in named.addresses().await.ok().flatten().into_iter().flatten() {
                     let mut site = Site::at(address);
                     let reply = match is_of_fleet {
@@ -149,7 +151,7 @@ impl Feeds {
         let Some(folder) = sites::folder() else { return };
         self.sites.retain(|key, _| running.contains(key) || !key.starts_with('/'));
         let known: BTreeSet<String> = self.sites.keys().cloned().collect();
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             for site in sites::find_new(&folder, &known).await {
                 let _ = found.send((site, None)).await;
             }
@@ -160,7 +162,7 @@ impl Feeds {
     pub(super) fn cancel(&self, key: &CallKey) {
         let Some(mut site) = self.sites.get(&key.0).cloned() else { return };
         let (target, news) = (format!("/calls/{}/cancel", key.1), self.news.clone());
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             if let Err(error) = site.post(&target, "").await {
                 let _ = news.send(TopNews::NotCancelled(error.to_string())).await;
             }
@@ -176,7 +178,7 @@ impl Feeds {
         let Some(mut site) = self.sites.get(&key.0).cloned() else { return true };
         self.last_read = Some(now);
         let (key, news) = (key.clone(), self.news.clone());
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             let read = async {
                 let reply = site.get(&format!("/calls/{}", key.1), JSON).await?;
                 reply.whole().await

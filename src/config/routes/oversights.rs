@@ -15,6 +15,7 @@ use super::route::{Route, StdioUpstream, Upstream};
 use super::route_file::Routes;
 use crate::config::programs;
 use crate::policy_file::diagnostics::{self, ConfigError};
+use crate::protocol::order;
 
 /// The keys of a dialect that hold JSON pointers.
 const POINTERS: [&str; 6] = ["request_id", "token", "progress", "total", "message", "final"];
@@ -55,7 +56,7 @@ pub(super) fn find(routes: &Routes) -> Vec<ConfigFault> {
         found.push(ConfigError::new(0..0, what));
     }
     // Warnings are found by kind, but are shown in the order of the file.
-    found.sort_by_key(|oversight| oversight.at);
+    order::sort_by_key(&mut found, |oversight| oversight.at);
     found.into_iter().map(|oversight| warning(routes, oversight)).collect()
 }
 

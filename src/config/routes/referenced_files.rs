@@ -6,6 +6,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::authorities::Authorities;
 use super::env::Environment;
+use crate::protocol::order;
 
 /// Limit of the files named in a route file that are watched for changes.
 const NAMED_MAX: usize = 4096;
@@ -32,7 +33,7 @@ pub fn named_files(path: &Path, text: &str, environment: &Environment) -> Vec<Pa
             files.push(folder.join(file));
         }
     });
-    files.sort();
+    order::sort(&mut files);
     files.dedup();
     files
 }

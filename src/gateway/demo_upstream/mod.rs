@@ -3,7 +3,6 @@
 
 pub(crate) mod server;
 
-use std::convert::Infallible;
 use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,15 +11,16 @@ use futures::{FutureExt, StreamExt, stream};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use tokio::io::duplex;
 
-use crate::gateway::mcp_server::{ReplyStream, ServedBody, event_stream, events, plain};
+use crate::gateway::mcp_server::{
+    ReplyStream, ServedBody, event_stream, events, plain, serve_http1,
+};
 use crate::protocol::jsonrpc::Message;
 use crate::protocol::lines::INSPECT_MAX;
 use crate::transport::http::client::InProcess;
 use crate::transport::http::io::Io;
+use crate::transport::tasks;
 
 /// How long the silent tool takes.
 const SILENCE: Duration = Duration::from_secs(20);
@@ -32,10 +32,9 @@ const PIPE_BYTES: usize = 64 << 10;
 pub(crate) fn connector() -> InProcess {
     Arc::new(|| {
         let (ours, theirs) = duplex(PIPE_BYTES);
-        tokio::spawn(async move {
-            let served = hyper::server::conn::http1::Builder::new()
-                .serve_connection(TokioIo::new(theirs), service_fn(answer));
-            if let Err(error) = served.await {
+        tasks::spawn(async move {
+            let answer = |request| answer(request).boxed();
+            if let Err(error) = serve_http1(Box::new(theirs), None, &answer).await {
                 tracing::debug!(%error, "a connection to the embedded server has ended");
             }
         });
@@ -43,18 +42,18 @@ pub(crate) fn connector() -> InProcess {
     })
 }
 
-async fn answer(request: Request<Incoming>) -> Result<Response<ServedBody>, Infallible> {
+async fn answer(request: Request<Incoming>) -> Response<ServedBody> {
     if request.method() != Method::POST {
-        return Ok(plain(StatusCode::METHOD_NOT_ALLOWED, ""));
+        return plain(StatusCode::METHOD_NOT_ALLOWED, "");
     }
     let Ok(body) = Limited::new(request.into_body(), INSPECT_MAX).collect().await else {
-        return Ok(plain(StatusCode::BAD_REQUEST, ""));
+        return plain(StatusCode::BAD_REQUEST, "");
     };
     let message = Message::parse(body.to_bytes());
     let (reply, pieces) = ReplyStream::new();
     let call = message.id_key().and_then(|_| server::answer(&message, reply, SILENCE));
-    let Some(call) = call else { return Ok(plain(StatusCode::ACCEPTED, "")) };
-    // The tool runs as a part of the response body, so that it ends when the client disconnects.
+    let Some(call) = call else { return plain(StatusCode::ACCEPTED, "") };
+    // The tool runs within the body of its response: a client that leaves ends both.
     let running = stream::once(call).filter_map(|()| ready(None));
-    Ok(event_stream(stream::select(events(pieces), running)))
+    event_stream(stream::select(events(pieces), running))
 }

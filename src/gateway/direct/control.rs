@@ -15,6 +15,7 @@ use crate::progress::{Payload, Policy};
 use crate::transport::http::client::UpstreamBody;
 use crate::transport::http::request_body::{PAUSE_MAX, RequestBody};
 use crate::transport::mcp_http::target::Target;
+use crate::transport::tasks;
 
 /// Sends messages of Milepost itself to the server: cancellations, and `logging/setLevel`. They have the headers of a
 /// client's request, and the server's answers to them go to no client.
@@ -66,7 +67,7 @@ impl ControlSender {
         let request = state.forwarder.own_request(address, head, body);
         let client = target.client.clone();
         // Detached: no client waits for the answer.
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             match client.send(request).await {
                 Ok(response) => read_out(response.into_body()).await,
                 Err(error) => tracing::warn!(

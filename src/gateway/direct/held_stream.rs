@@ -27,6 +27,7 @@ use crate::transport::http::write_state::WriteState;
 use crate::transport::mcp_http::header_names::SESSION_ID;
 use crate::transport::mcp_http::request_head::RequestHead;
 use crate::transport::mcp_http::response_body::{events_coding, take_events};
+use crate::transport::tasks;
 
 /// The wait before Milepost opens the stream, because a client that opens its own does so within this time.
 const HOLD_AFTER: Duration = Duration::from_secs(2);
@@ -87,8 +88,8 @@ impl Direct {
         let session = headers.get(SESSION_ID).and_then(|id| self.sessions.find(id.as_bytes()));
         let Some(session) = session else { return };
         let direct = Arc::clone(self);
-        // A task is needed, because no request of the client drives this stream.
-        tokio::spawn(async move {
+        // A task, because no request of the client drives this stream.
+        tasks::spawn(async move {
             sleep(HOLD_AFTER).await;
             if !session.is_listening() {
                 let (claim, claims) = mpsc::channel(1);

@@ -11,6 +11,7 @@ use super::session::{Session, SessionBeginning};
 use crate::gateway::observers::Observers;
 use crate::observe::events::FilterId;
 use crate::progress::Policy;
+use crate::protocol::order;
 use crate::relay::active_tokens::{ActiveTokens, SessionTokens, TokenScope};
 
 /// Number of parts of the session table, each with its own lock.
@@ -150,7 +151,7 @@ impl Sessions {
 fn forget_idle(known: &mut SessionShard, count: usize) {
     let idle = known.iter().filter_map(|(id, session)| Some((session.idle_since()?, id.clone())));
     let mut idle: Vec<(Instant, Box<[u8]>)> = idle.collect();
-    idle.sort();
+    order::sort(&mut idle);
     for (_, id) in idle.into_iter().take(count) {
         if let Some(session) = known.remove(&id) {
             session.release();

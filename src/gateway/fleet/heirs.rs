@@ -13,6 +13,7 @@ use ring::digest::{SHA256, digest};
 use tokio::time::{Instant, interval, timeout};
 
 use super::seal::Owner;
+use crate::transport::tasks;
 
 /// Limit of the sessions whose heirs a replica remembers. Beyond it heirs that are other replicas are forgotten, and
 /// the store is asked for each request.
@@ -116,8 +117,8 @@ impl Heirs {
     /// Returns heirs that a store decides about, and starts a task that renews the sessions that this replica inherits.
     pub(super) fn of(me: Owner, store: Arc<dyn OwnerStore>) -> Self {
         let known = Arc::<KnownHeirs>::default();
-        // `Weak`, so that the task ends when this replica leaves the fleet.
-        tokio::spawn(renew(me, Arc::downgrade(&known), Arc::clone(&store)));
+        // `Weak`: the task ends with the replica's part in the fleet.
+        tasks::spawn(renew(me, Arc::downgrade(&known), Arc::clone(&store)));
         Self { me, store, known, down_until: Mutex::default() }
     }
 

@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::heirs::{HeirClaim, OWNED_FOR, OwnerStore, SessionKey};
 use super::seal::Owner;
 use crate::config::routes::Secret;
+use crate::transport::tasks;
 
 /// Limit of the commands that wait for the connection to the store. A further command counts as an error of the store.
 const COMMANDS_MAX: usize = 1024;
@@ -71,7 +72,7 @@ impl Valkey {
             .set_max_delay(RECONNECT_MAX);
         let connection = ConnectionManager::new_lazy_with_config(client, config)?;
         let (commands, received) = mpsc::channel(COMMANDS_MAX);
-        tokio::spawn(speak(connection, received, errors.clone()));
+        tasks::spawn(speak(connection, received, errors.clone()));
         Ok(Self { commands, errors })
     }
 

@@ -8,13 +8,17 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
+use futures::FutureExt;
 use http::header::{CONNECTION, UPGRADE};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, Version};
 use http_body::Body;
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
@@ -26,6 +30,7 @@ use crate::transport::http::io::Io;
 use crate::transport::http::outliving::{Outlives, Outliving};
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::write_state::WriteState;
+use crate::transport::tasks::BoxedTasks;
 
 /// Deadline for a client to choose HTTP/1.1 or HTTP/2, and to send the rest of a request's head after its first byte.
 pub(super) const HEAD: Duration = Duration::from_secs(10);
@@ -121,17 +126,31 @@ impl ConnectionEnd {
     }
 }
 
+/// The error of a body.
+pub(super) type BodyError = Box<dyn Error + Send + Sync>;
+
+/// The body of an answer, of any kind.
+pub(super) type AnyBody = UnsyncBoxBody<Bytes, BodyError>;
+
 /// The future of the answer to a request. Boxed, because every connection reserves memory for one future, even while it
 /// is idle.
-pub(super) type AnswerFuture<B> = Pin<Box<dyn Future<Output = Response<B>> + Send>>;
+pub(super) type AnswerFuture = Pin<Box<dyn Future<Output = Response<AnyBody>> + Send>>;
 
 /// Answers the requests of a connection.
-pub(super) type Answerer<'a, B> = dyn Fn(Request<Incoming>) -> AnswerFuture<B> + Send + Sync + 'a;
+pub(super) type Answerer<'a> = dyn Fn(Request<Incoming>) -> AnswerFuture + Send + Sync + 'a;
+
+/// Boxes an answer and its body.
+pub(super) fn boxed<B>(answer: impl Future<Output = Response<B>> + Send + 'static) -> AnswerFuture
+where
+    B: Body<Data = Bytes, Error = BodyError> + Send + 'static,
+{
+    answer.map(|response| response.map(BodyExt::boxed_unsync)).boxed()
+}
 
 /// The HTTP server for connections: HTTP/1.1 and HTTP/2 with their limits.
 #[derive(Debug, Clone)]
 pub(super) struct Http {
-    builder: auto::Builder<TokioExecutor>,
+    builder: auto::Builder<BoxedTasks>,
     traffic: Traffic,
     idle: IdleRule,
 }
@@ -139,7 +158,7 @@ pub(super) struct Http {
 impl Http {
     /// Returns a server that accepts heads of at most this many bytes. `traffic` counts all bytes.
     pub(super) fn new(head_bytes_max: usize, traffic: Traffic) -> Self {
-        let mut builder = auto::Builder::new(TokioExecutor::new());
+        let mut builder = auto::Builder::new(BoxedTasks);
         builder
             .http1()
             // Without a timer hyper silently applies no time limit.
@@ -168,17 +187,14 @@ impl Http {
     /// Serves the connection until it ends. Once `stop` is ready, open requests are finished and new ones are not
     /// accepted; if it returns true, a client that has not sent a request yet may send one.
     ///
-    /// Connections and answers are trait objects, so that the HTTP code is compiled only once for each type of body.
-    pub(super) async fn converse<B>(
+    /// The kinds of connections, of answers and of bodies are behind pointers: HTTP is compiled once.
+    pub(super) async fn converse(
         &self,
         io: Io,
         write_state: WriteState,
-        answer: &Answerer<'_, B>,
+        answer: &Answerer<'_>,
         stop: Pin<&mut (dyn Future<Output = bool> + Send)>,
-    ) -> ConnectionEnd
-    where
-        B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
-    {
+    ) -> ConnectionEnd {
         let answers = OpenAnswers::new();
         let service = service_fn(|request| {
             let open = answers.enter();

@@ -1,7 +1,5 @@
 //! A listening socket and its connections.
 
-use std::error::Error;
-use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -11,8 +9,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures::FutureExt;
-use http::{Request, Response};
-use http_body::Body;
+use http::Request;
 use hyper::body::Incoming;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -37,6 +34,7 @@ use crate::transport::http::io::Io;
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::tcp::notice_vanished_peer;
 use crate::transport::http::write_state::WriteState;
+use crate::transport::tasks;
 
 /// The pause before the next accept after the system had no room for another connection. The shortage lasts for some
 /// time, and an immediate retry would only take time from the open connections.
@@ -191,17 +189,12 @@ impl HttpListener {
         self.socket.local_addr()
     }
 
-    /// Serves until the phase is over. Returns the number of connections that had to be cut.
-    pub(super) async fn serve<A, F, B>(
+    /// Serves until the phase ends, and returns the number of connections that had to be cut.
+    pub(super) async fn serve(
         mut self,
-        answer: A,
+        answer: Arc<PeerAnswerer>,
         mut phase: watch::Receiver<ListenPhase>,
-    ) -> usize
-    where
-        A: Fn(Peer, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
-        F: Future<Output = Response<B>> + Send + 'static,
-        B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
-    {
+    ) -> usize {
         let mut connections = JoinSet::new();
         let server = ConnectionServer {
             answer,
@@ -250,18 +243,14 @@ impl HttpListener {
         finish(connections, phase).await
     }
 
-    /// Serves a connection that was accepted in this phase, or turns its client away.
-    fn admit<A, F, B>(
+    /// Serves a connection that was accepted, or turns its client away.
+    fn admit(
         &mut self,
-        server: &ConnectionServer<A>,
+        server: &ConnectionServer,
         (stream, remote): (TcpStream, SocketAddr),
         phase: ListenPhase,
         connections: &mut JoinSet<()>,
-    ) where
-        A: Fn(Peer, Request<Incoming>) -> F + Clone + Send + Sync + 'static,
-        F: Future<Output = Response<B>> + Send + 'static,
-        B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
-    {
+    ) {
         let terms = ConnectionTerms::clone(&self.terms.load());
         if !self.is_for_operators && is_reserved(&stream) {
             return self.turn_away_without_descriptor(server, stream, &terms, connections);
@@ -282,7 +271,7 @@ impl HttpListener {
                     lingered: phase == ListenPhase::Lingering,
                 };
                 let run = connection.run(server.answer.clone(), server.stop.clone());
-                let task = connections.spawn(run);
+                let task = tasks::spawn_in(connections, run);
                 if let (Some(silent), Some(last_use)) = (&mut self.silent, last_use) {
                     silent.add(last_use, task);
                 }
@@ -294,15 +283,15 @@ impl HttpListener {
         if let Ok(place) = Arc::clone(&server.turned_away).try_acquire_owned()
             && tls.is_none()
         {
-            connections.spawn(refuse(stream, why, place));
+            tasks::spawn_in(connections, refuse(stream, why, place));
         }
     }
 
     /// Handles a connection when only the descriptors reserved for operators are left: a few clients at a time are told
     /// the reason, and the connections of others are closed.
-    fn turn_away_without_descriptor<A>(
+    fn turn_away_without_descriptor(
         &mut self,
-        server: &ConnectionServer<A>,
+        server: &ConnectionServer,
         stream: TcpStream,
         terms: &ConnectionTerms,
         connections: &mut JoinSet<()>,
@@ -312,7 +301,7 @@ impl HttpListener {
         if let Ok(places) = places.try_acquire_many_owned(TURNED_AWAY_WITHOUT_DESCRIPTOR)
             && terms.tls.is_none()
         {
-            connections.spawn(refuse(stream, TurnedAway::Busy, places));
+            tasks::spawn_in(connections, refuse(stream, TurnedAway::Busy, places));
         }
     }
 
@@ -335,9 +324,12 @@ impl HttpListener {
     }
 }
 
+/// Answers the requests of a listener.
+pub(super) type PeerAnswerer = dyn Fn(Peer, Request<Incoming>) -> AnswerFuture + Send + Sync;
+
 /// The state that the connections of a listener share.
-struct ConnectionServer<A> {
-    answer: A,
+struct ConnectionServer {
+    answer: Arc<PeerAnswerer>,
     stop: watch::Receiver<ListenPhase>,
     turned_away: Arc<Semaphore>,
 }
@@ -396,12 +388,7 @@ struct AcceptedConnection {
 }
 
 impl AcceptedConnection {
-    async fn run<A, F, B>(self, answer: A, mut phase: watch::Receiver<ListenPhase>)
-    where
-        A: Fn(Peer, Request<Incoming>) -> F + Send + Sync,
-        F: Future<Output = Response<B>> + Send + 'static,
-        B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static,
-    {
+    async fn run(self, answer: Arc<PeerAnswerer>, mut phase: watch::Receiver<ListenPhase>) {
         let Self { stream, remote, tls, http, room, last_use, lingered } = self;
         // Without a local address the connection is already closed.
         let Ok(local) = stream.local_addr() else { return };
@@ -415,9 +402,9 @@ impl AcceptedConnection {
             Ok((io, name)) => {
                 let write = write_state.clone();
                 let client = Peer { remote, local, secure, name, write_state: write, last_use };
-                let answer = |request| -> AnswerFuture<B> {
+                let answer = |request| {
                     client.last_use.iter().for_each(LastUse::renew);
-                    Box::pin(answer(client.clone(), request))
+                    answer(client.clone(), request)
                 };
                 let stop = wait_for_drain(&mut phase).map(|lingers| lingers || lingered);
                 Box::pin(http.converse(io, write_state, &answer, pin!(stop))).await

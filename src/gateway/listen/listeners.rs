@@ -21,7 +21,7 @@ use tracing::{info, warn};
 use url::Url;
 
 use super::admin::{self, AdminApi};
-use super::connection::FIRST_REQUEST;
+use super::connection::{FIRST_REQUEST, boxed};
 use super::descriptors;
 use super::handler::Handler;
 use super::idle::IdleRule;
@@ -34,6 +34,7 @@ use crate::observe::metrics::Traffic;
 use crate::platform::service;
 use crate::transport::http::refusal::Refusal;
 use crate::transport::http::via::Via;
+use crate::transport::tasks;
 
 /// Deadline at shutdown for streams to end in the way that HTTP requires.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -208,20 +209,21 @@ impl<H: Handler> Listeners<H> {
             let (admin_api, phase) = (Arc::clone(&self.admin_api), clients_phase.subscribe());
             let answer = move |client, request: Request<Incoming>| {
                 let (admin_api, phase) = (Arc::clone(&admin_api), *phase.borrow());
-                async move { admin_api.answer(client, phase, request).await }
+                boxed(async move { admin_api.answer(client, phase, request).await })
             };
-            tokio::spawn(listener.serve(answer, admin_follow))
+            tasks::spawn(listener.serve(Arc::new(answer), admin_follow))
         });
         let (fleet_phase, fleet_follow) = watch::channel(ListenPhase::Serving);
         let fleet = self.fleet.map(|listener| {
             let front = Arc::clone(&self.front);
-            let answer = move |peer, request| Arc::clone(&front).answer_passed_on(peer, request);
-            tokio::spawn(listener.serve(answer, fleet_follow))
+            let answer =
+                move |peer, request| boxed(Arc::clone(&front).answer_passed_on(peer, request));
+            tasks::spawn(listener.serve(Arc::new(answer), fleet_follow))
         });
         let front = Arc::clone(&self.front);
-        let answer = move |client, request| Arc::clone(&front).answer(client, request);
-        let mut clients = tokio::spawn(self.clients.serve(answer, clients_follow));
-        // Only now, because systemd then starts the units that depend on this service.
+        let answer = move |client, request| boxed(Arc::clone(&front).answer(client, request));
+        let mut clients = tasks::spawn(self.clients.serve(Arc::new(answer), clients_follow));
+        // Only now: systemd starts the units that depend on this service.
         service::notify_ready();
 
         let signal = next_signal(&mut stop).await;

@@ -17,12 +17,13 @@ use serde::{Deserialize, Serialize};
 use super::admin::{
     AdminBody, AdminStreams, JSON, call_to_cancel, cancel, only_post, plain, typed,
 };
-use super::connection::{AnswerFuture, Http};
+use super::connection::{AnswerFuture, Http, boxed};
 use crate::observe::calls::{PATH_OF_TAP, Table};
 use crate::observe::metrics::Traffic;
 use crate::observe::printable::printable_json;
 use crate::transport::http::write_state::WriteState;
 use crate::transport::local_socket::LocalSocket;
+use crate::transport::tasks;
 
 /// Limit of the bytes of a request head on a local socket. A longer head is refused.
 const HEAD_BYTES_MAX: usize = 8 << 10;
@@ -89,17 +90,17 @@ impl LocalApi {
         loop {
             let stream = socket.accept().await;
             let (http, api) = (http.clone(), Arc::clone(&self));
-            tokio::spawn(async move {
-                let answer = |request: Request<Incoming>| -> AnswerFuture<AdminBody> {
+            tasks::spawn(async move {
+                let answer = |request: Request<Incoming>| -> AnswerFuture {
                     let (parts, body) = request.into_parts();
                     let Some(number) = call_to_cancel(parts.uri.path()) else {
-                        return Box::pin(ready(api.answer(&parts)));
+                        return boxed(ready(api.answer(&parts)));
                     };
                     if parts.method != Method::POST {
-                        return Box::pin(ready(only_post()));
+                        return boxed(ready(only_post()));
                     }
                     let (calls, number) = (Arc::clone(&api.calls), number.to_owned());
-                    Box::pin(async move { cancel(&calls, &number, OPERATOR, body).await })
+                    boxed(async move { cancel(&calls, &number, OPERATOR, body).await })
                 };
                 let never = pin!(pending());
                 Box::pin(http.converse(Box::new(stream), WriteState::default(), &answer, never))

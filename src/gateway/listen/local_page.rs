@@ -12,6 +12,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::admin::{self, AdminApi};
+use super::connection::boxed;
 use super::handler::{Admitted, Handler};
 use super::listener::{ConnectionTerms, HttpListener, ListenPhase};
 use crate::config::routes::{Admin, Secret, Server};
@@ -87,9 +88,9 @@ impl LocalPage {
         let api = self.api;
         let answer = move |client, request| {
             let api = Arc::clone(&api);
-            async move { api.answer(client, ListenPhase::Serving, request).await }
+            boxed(async move { api.answer(client, ListenPhase::Serving, request).await })
         };
-        self.listener.serve(answer, follow).await;
+        self.listener.serve(Arc::new(answer), follow).await;
         future::pending().await
     }
 }

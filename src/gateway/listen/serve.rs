@@ -27,6 +27,7 @@ use crate::platform::signals::Hangups;
 use crate::transport::child::adopt_orphans;
 use crate::transport::http::via::Via;
 use crate::transport::mcp_http::target::TargetError;
+use crate::transport::tasks;
 
 /// The reason why routes cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -87,7 +88,7 @@ pub async fn serve(
     };
     let handler = Arc::new(Routed { proxy: Arc::clone(&proxy), calls, fleet });
     let listed: Vec<&Route> = routes.iter().collect();
-    tokio::spawn(tick());
+    tasks::spawn(tick());
     let hangups = Hangups::listen().map_err(ServeError::Signals)?;
     let reloading = |listeners: &Listeners<Routed>| {
         Reloading::new(routes, memory.clone(), Arc::clone(&proxy), listeners.controls())
@@ -95,7 +96,7 @@ pub async fn serve(
     };
     let local = handler.calls.clone().zip(socket_folder).map(|(calls, folder)| {
         let about = AboutProcess::this("serve", routes.server().listen.to_string());
-        tokio::spawn(async move { LocalApi::new(about, calls).serve(&folder).await })
+        tasks::spawn(async move { LocalApi::new(about, calls).serve(&folder).await })
     });
     let code = run(routes.server(), routes.admin(), state, listed, via, handler, reloading).await;
     if let Some(local) = local {
@@ -162,7 +163,7 @@ pub async fn run<'a, H: Handler, B: Future<Output = ()> + Send + 'static>(
     let stop = signals().map_err(ServeError::Signals)?;
     let listeners = Listeners::bind(server, admin, state, routes.clone(), via, handler).await?;
     listeners.log_addresses(routes);
-    let beside = tokio::spawn(beside(&listeners));
+    let beside = tasks::spawn(beside(&listeners));
     let code = listeners.serve(stop).await;
     beside.abort();
     Ok(code)

@@ -6,6 +6,7 @@ use tokio::sync::mpsc;
 
 use crate::platform::child::Signal;
 use crate::platform::signals::Signals;
+use crate::transport::tasks;
 
 /// Limit of the signals that wait to be received. The third signal cuts everything at the latest, so a fourth would
 /// have no effect.
@@ -28,7 +29,7 @@ pub enum StopSignal {
 pub(super) fn signals() -> io::Result<mpsc::Receiver<StopSignal>> {
     let mut signals = Signals::to_stop()?;
     let (sender, receiver) = mpsc::channel(SIGNALS_MAX);
-    tokio::spawn(async move {
+    tasks::spawn(async move {
         loop {
             let signal = tokio::select! {
                 signal = signals.next() => signal,

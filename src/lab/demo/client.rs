@@ -2,9 +2,8 @@
 //!
 //! The demo also uses the client to judge the server's original lines.
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
+use litemap::LiteMap;
 
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{Key, Kind, Message};
@@ -14,7 +13,7 @@ use crate::protocol::jsonrpc::{Key, Kind, Message};
 pub(super) struct DemoClient {
     last_id: i64,
     /// The unanswered requests.
-    open: BTreeMap<i64, ClientRequest>,
+    open: LiteMap<i64, ClientRequest>,
 }
 
 #[derive(Debug)]
@@ -136,7 +135,11 @@ impl DemoClient {
         let params = message.params().unwrap_or_default();
         let part = |name| json::member(&params, name);
         let token = part("progressToken").ok_or(MessageFault::Token)?;
-        let open = self.open.values_mut().find(|open| *open.token.as_bytes() == *token);
+        let open = self
+            .open
+            .iter_mut()
+            .map(|(_, value)| value)
+            .find(|open| *open.token.as_bytes() == *token);
         let open = open.ok_or(MessageFault::Token)?;
         let figure = part("progress").ok_or(MessageFault::Figure)?;
         let value = json::number(&figure).ok_or(MessageFault::Figure)?;

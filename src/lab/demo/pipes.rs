@@ -13,6 +13,7 @@ use crate::gateway::demo_upstream::server;
 use crate::gateway::mcp_server::LineReader;
 use crate::progress::{FilterEvent, Policy};
 use crate::relay::{DiagnosticsSink, Pipe, Relay, RelayStep};
+use crate::transport::tasks;
 
 /// The capacity of a pipe, as in an operating system.
 const PIPE_BYTES: usize = 64 << 10;
@@ -47,15 +48,18 @@ impl Pipes {
         let mut tasks = JoinSet::new();
 
         let (requests, answers) = split(server_end);
-        tasks.spawn(async move {
+        tasks::spawn_in(&mut tasks, async move {
             // Ignore the error: the server fails only when its output is no longer read.
             let _ = server::serve(requests, answers, silence).await;
         });
 
         let (from_proxy, to_proxy) = split(tapped);
         let (from_server, to_server) = split(tap);
-        tasks.spawn(pump(from_proxy, to_server, |_| {}));
-        tasks.spawn(pump(from_server, to_proxy, sender_of(report.clone(), PipeEvent::Sent)));
+        tasks::spawn_in(&mut tasks, pump(from_proxy, to_server, |_| {}));
+        tasks::spawn_in(
+            &mut tasks,
+            pump(from_server, to_proxy, sender_of(report.clone(), PipeEvent::Sent)),
+        );
 
         let (client_in, client_out) = split(proxy_front);
         let (server_in, server_out) = split(proxy_back);
@@ -63,10 +67,10 @@ impl Pipes {
         let server = Pipe::new(Box::new(server_in), Box::new(server_out));
         let diagnostics = DiagnosticsSink::new(Box::new(sink()), None);
         let proxy = Relay::with_sole_stream(policy, client, server, diagnostics);
-        tasks.spawn(relay(proxy, sender_of(report.clone(), PipeEvent::Decided)));
+        tasks::spawn_in(&mut tasks, relay(proxy, sender_of(report.clone(), PipeEvent::Decided)));
 
         let (answers, requests) = split(client_end);
-        tasks.spawn(pump(answers, sink(), sender_of(report, PipeEvent::Got)));
+        tasks::spawn_in(&mut tasks, pump(answers, sink(), sender_of(report, PipeEvent::Got)));
         Self { requests, events, _tasks: tasks }
     }
 

@@ -1,8 +1,9 @@
 //! The result of the demo's calls, counted at the server, at the proxy and at the client.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
+
+use litemap::LiteMap;
 
 use super::client::MessageFault;
 use super::rows::CallFate;
@@ -22,18 +23,18 @@ pub struct DemoTally {
     /// The number of notifications that a client could use unchanged.
     pub usable: u64,
     /// The faults of the other notifications.
-    pub faults: BTreeMap<MessageFault, u64>,
-    /// The number of notifications that the client got.
+    pub faults: LiteMap<MessageFault, u64>,
+    /// Notifications that the client got.
     pub got: u64,
     /// The number of repaired notifications.
     pub repaired: u64,
     /// The number of each repair; a notification can have several.
-    pub repairs: BTreeMap<Repair, u64>,
+    pub repairs: LiteMap<Repair, u64>,
     /// The number of added notifications, which the server did not send.
     pub added: u64,
-    /// The number of the server's notifications that were withheld, by reason.
-    pub withheld: BTreeMap<Reason, u64>,
-    /// The time until the client had its answer.
+    /// Notifications of the server that were withheld, by reason.
+    pub withheld: LiteMap<Reason, u64>,
+    /// Time until the client had its answer.
     pub took: Duration,
 }
 
@@ -81,8 +82,8 @@ pub(super) fn show(tallies: &[DemoTally], view: &mut DemoView<'_>) -> io::Result
     } else {
         sentences(tallies, view)?;
     }
-    let mut repairs = BTreeMap::new();
-    let mut reasons = BTreeMap::new();
+    let mut repairs = LiteMap::new();
+    let mut reasons = LiteMap::new();
     for tally in tallies {
         add(&mut repairs, &tally.repairs);
         add(&mut reasons, &tally.withheld);
@@ -141,7 +142,7 @@ fn sentences(tallies: &[DemoTally], view: &mut DemoView<'_>) -> io::Result<()> {
 fn explain<K: Copy>(
     view: &mut DemoView<'_>,
     what: &str,
-    counted: &BTreeMap<K, u64>,
+    counted: &LiteMap<K, u64>,
     name: fn(K) -> &'static str,
     words: fn(K) -> &'static str,
 ) -> io::Result<()> {
@@ -172,13 +173,13 @@ fn reason_words(reason: Reason) -> &'static str {
     }
 }
 
-fn add<K: Copy + Ord>(sum: &mut BTreeMap<K, u64>, more: &BTreeMap<K, u64>) {
+fn add<K: Copy + Ord>(sum: &mut LiteMap<K, u64>, more: &LiteMap<K, u64>) {
     for (key, count) in more {
         *sum.entry(*key).or_default() += count;
     }
 }
 
-fn counts_or_none(withheld: &BTreeMap<Reason, u64>) -> String {
+fn counts_or_none(withheld: &LiteMap<Reason, u64>) -> String {
     let counts = withheld.iter().map(|(reason, count)| format!("{} {count}", reason.name()));
     let counts: Vec<String> = counts.collect();
     if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }

@@ -1,10 +1,11 @@
 //! A plain client that begins a session, lists tools, calls them, and records the messages.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderValue;
+use litemap::LiteMap;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -52,12 +53,12 @@ pub(in crate::lab) struct DoctorClient {
     name: String,
     pub(super) timeout: Duration,
     /// Answers to this client's requests that have not been taken yet.
-    answers: BTreeMap<u64, Message>,
+    answers: LiteMap<u64, Message>,
     /// The answers that a caller has taken.
     seen_answers: BTreeSet<u64>,
-    /// The failures of requests that will get no answer.
-    failures: BTreeMap<Option<u64>, String>,
-    /// Whether the head of the GET stream has arrived.
+    /// The failures in place of an answer.
+    failures: LiteMap<Option<u64>, String>,
+    /// Facts from the heads of responses: whether the GET stream has arrived, and the last session id.
     get_head: bool,
     session: Option<HeaderValue>,
     closed: bool,
@@ -81,9 +82,9 @@ impl DoctorClient {
             next_id: 0,
             name: name.to_owned(),
             timeout,
-            answers: BTreeMap::new(),
+            answers: LiteMap::new(),
             seen_answers: BTreeSet::new(),
-            failures: BTreeMap::new(),
+            failures: LiteMap::new(),
             get_head: false,
             session: None,
             closed: false,

@@ -6,11 +6,11 @@ mod ending;
 mod overheard;
 mod unknown;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use aside::TextStream;
 use bytes::Bytes;
+use litemap::LiteMap;
 use overheard::Overheard;
 use serde_json::Value;
 use unknown::{CallTexts, UnknownMethods, UnknownNotification};
@@ -44,9 +44,9 @@ pub fn examine_through(entries: &[TrafficEntry], terms: Terms, added: &AddedProg
         added: added.clone(),
         told: MessageContent::default(),
         uses_get: false,
-        asked: BTreeMap::new(),
+        asked: LiteMap::new(),
         calls: Vec::new(),
-        found: BTreeMap::new(),
+        found: LiteMap::new(),
         over: Vec::new(),
         presets: Extract::presets(),
         unknown: UnknownMethods::default(),
@@ -69,9 +69,9 @@ struct Examiner {
     /// Whether progress or log messages of a call have come on the GET stream.
     uses_get: bool,
     /// Requests of this client that are not calls, and whether they have been answered.
-    asked: BTreeMap<u64, bool>,
+    asked: LiteMap<u64, bool>,
     calls: Vec<ObservedCall>,
-    found: BTreeMap<(Rule, Option<String>), Finding>,
+    found: LiteMap<(Rule, Option<String>), Finding>,
     /// Streams that have ended.
     over: Vec<TrafficStream>,
     presets: Extract,

@@ -11,6 +11,7 @@ use super::rules::{Rule, Weight};
 use super::traffic::TransportKind;
 use crate::observe::pointer_watch::PointerMiss;
 use crate::progress::clients::is_unprintable;
+use crate::protocol::order;
 
 /// Maximum number of characters of an example message in a report.
 const EXAMPLE_MAX: usize = 200;
@@ -146,7 +147,7 @@ impl Examined {
     /// Adds a finding from another module of `doctor`.
     pub fn add(&mut self, finding: Finding) {
         self.findings.push(finding);
-        self.findings.sort_by_key(|finding| finding.rule);
+        order::sort_by_key(&mut self.findings, |finding| finding.rule);
     }
 
     /// Adds a description to the first finding of a rule, if the rule has a finding.

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::protocol::order;
+
 /// Number of usable notifications of one call within a second that count as a flood.
 const FLOOD: usize = 50;
 
@@ -86,7 +88,7 @@ impl Habits {
     pub fn scale(&self) -> Option<&'static str> {
         let mut distinct: Vec<f64> = self.values.iter().copied().filter(|v| *v > 0.0).collect();
         let last = distinct.last().copied()?;
-        distinct.sort_by(f64::total_cmp);
+        order::sort_by(&mut distinct, f64::total_cmp);
         distinct.dedup();
         if self.has_total || distinct.len() < VALUES_MIN {
             return None;

@@ -34,6 +34,7 @@ use crate::transport::child::{self, ChildProcess, Grace, Program, SpawnError, St
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::via::Via;
 use crate::transport::stdio::{ByteReader, ByteWriter};
+use crate::transport::tasks;
 
 /// Maximum number of bytes of a message that `doctor` reads. Answers with images and files are smaller.
 pub(super) const HELD_MAX: usize = 64 << 20;
@@ -133,9 +134,9 @@ impl Link {
     pub(in crate::lab) fn start(program: &Program) -> Result<Self, SpawnError> {
         let (child, pipes) = child::spawn(program, Stderr::Piped)?;
         let mut link = Self::new(LinkKind::ChildProcess(Box::new(pipes.stdin), Box::new(child)));
-        link.tasks.spawn(read_lines(Box::new(pipes.stdout), link.reporter.clone()));
+        tasks::spawn_in(&mut link.tasks, read_lines(Box::new(pipes.stdout), link.reporter.clone()));
         if let Some(errors) = pipes.stderr {
-            link.tasks.spawn(read_errors(Box::new(errors), link.reporter.clone()));
+            tasks::spawn_in(&mut link.tasks, read_errors(Box::new(errors), link.reporter.clone()));
         }
         Ok(link)
     }
@@ -160,12 +161,12 @@ impl Link {
         let era = Arc::default();
         let (diagnostics, log) = (Box::new(sink()), Connection::default());
         let mut child = ChildSession::start(program.clone(), None, era, diagnostics, log, relay)?;
-        let running = tokio::spawn(async move {
+        let running = tasks::spawn(async move {
             child.run(None).await;
         });
         let (reader, writer) = tokio::io::split(ours);
         let mut link = Self::new(LinkKind::Proxied(Box::new(writer), running));
-        link.tasks.spawn(read_lines(Box::new(reader), link.reporter.clone()));
+        tasks::spawn_in(&mut link.tasks, read_lines(Box::new(reader), link.reporter.clone()));
         Ok(link)
     }
 
@@ -188,10 +189,10 @@ impl Link {
         let mut relay = Relay::with_sole_stream(policy, client, server, diagnostics);
         relay.set_emitter(emitter);
         let log = Connection::default();
-        let running = tokio::spawn(remote_session::run(relay, Duration::ZERO, log, pending()));
+        let running = tasks::spawn(remote_session::run(relay, Duration::ZERO, log, pending()));
         let (reader, writer) = tokio::io::split(ours);
         let mut link = Self::new(LinkKind::Proxied(Box::new(writer), running));
-        link.tasks.spawn(read_lines(Box::new(reader), link.reporter.clone()));
+        tasks::spawn_in(&mut link.tasks, read_lines(Box::new(reader), link.reporter.clone()));
         Ok(link)
     }
 
@@ -245,7 +246,7 @@ impl Link {
                 }
             }
             LinkKind::Web(web) => {
-                self.tasks.spawn(web.post(message, self.reporter.clone()));
+                tasks::spawn_in(&mut self.tasks, web.post(message, self.reporter.clone()));
                 Ok(())
             }
         }
@@ -261,7 +262,7 @@ impl Link {
     /// Opens the GET stream, if the transport has one.
     pub(super) fn listen(&mut self) {
         if let LinkKind::Web(web) = &self.kind {
-            self.tasks.spawn(web.get(self.reporter.clone()));
+            tasks::spawn_in(&mut self.tasks, web.get(self.reporter.clone()));
         }
     }
 

@@ -14,6 +14,7 @@ use super::{DoctorError, DoctorTarget, Inspection};
 use crate::config::routes::{Route, Upstream};
 use crate::protocol::jsonrpc::METHOD_NOT_FOUND;
 use crate::protocol::mcp::Revision;
+use crate::protocol::order;
 
 /// Deadline for the answer to `server/discover`. Servers that know the method answer immediately.
 const DISCOVER_MAX: Duration = Duration::from_secs(5);
@@ -120,7 +121,7 @@ impl Inspection {
                 None => {}
             }
         }
-        known.revisions.sort();
+        order::sort(&mut known.revisions);
         Ok(known)
     }
 

@@ -23,6 +23,7 @@ use crate::observe::durations::DurationStore;
 use crate::observe::events::ObserverFactory;
 use crate::observe::pointer_watch::PointerWatch;
 use crate::transport::http::via::Via;
+use crate::transport::tasks;
 
 /// Deadline for the listeners to end.
 const ENDS: Duration = Duration::from_secs(10);
@@ -55,7 +56,7 @@ impl TemporaryServer {
             Listeners::bind(&server, &Admin::none(), None, listed, via, handler).await?;
         let address = listeners.address().unwrap_or(server.listen);
         let (stop, stopped) = mpsc::channel(2);
-        let running = tokio::spawn(listeners.serve(stopped));
+        let running = tasks::spawn(listeners.serve(stopped));
         Ok(Self { address, stop, running, proxy })
     }
 

@@ -2,12 +2,12 @@
 //! nothing, and its content security policy allows only its own script. Every byte of a recording is shown as text.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use litemap::LiteMap;
 use ring::digest::{SHA256, digest};
 
 use super::ExportText;
@@ -104,7 +104,7 @@ fn head(recording: &RecordedCalls) -> Vec<String> {
 
 /// Returns how many calls ended in which way, and the verdicts on the messages of the server.
 fn summary(recording: &RecordedCalls) -> Vec<String> {
-    let mut outcomes: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut outcomes: LiteMap<&str, usize> = LiteMap::new();
     for call in &recording.calls {
         *outcomes.entry(call.outcome_name()).or_default() += 1;
     }

@@ -21,6 +21,7 @@ use crate::protocol::jsonrpc::{Kind, Message};
 use crate::protocol::mcp;
 use crate::transport::mcp_http::header_names::SESSION_ID;
 use crate::transport::random::random_id;
+use crate::transport::tasks;
 
 /// Maximum number of sessions of a mock. A further session ends the oldest.
 pub const SESSIONS_MAX: usize = 64;
@@ -125,7 +126,7 @@ impl MockApi {
         let posts = Vec::new();
         let state = HttpState { session, posts, stream: None, transport, is_over: false };
         let session = Arc::new(HttpSession { state: Mutex::new(state), changed: Notify::new() });
-        tokio::spawn(drive(Arc::clone(&session)));
+        tasks::spawn(drive(Arc::clone(&session)));
         if let Some(oldest) = self.sessions.insert(id, Arc::clone(&session)) {
             end(&oldest);
         }

@@ -1,9 +1,9 @@
 //! What the recorded server sent, by the request that caused it.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
+use litemap::LiteMap;
 use serde_json::Value;
 
 use crate::config::values::nearest;
@@ -15,6 +15,7 @@ use crate::lab::recordings::differences::{
 use crate::protocol::json;
 use crate::protocol::jsonrpc::{INVALID_PARAMS, Key, Kind, METHOD_NOT_FOUND, Message};
 use crate::protocol::mcp;
+use crate::protocol::order;
 
 /// Maximum number of differences from the most similar request that an error names.
 const NAMED_MAX: usize = 3;
@@ -95,8 +96,8 @@ struct ScriptWriter {
     opened: Duration,
     /// The index of the last of `asks`.
     last: Option<usize>,
-    /// The requests of the server, with the ask during which each was sent.
-    questions: BTreeMap<Key, Option<usize>>,
+    /// The steps in which the server asked the client.
+    questions: LiteMap<Key, Option<usize>>,
 }
 
 impl ScriptWriter {
@@ -171,7 +172,7 @@ impl MockScript {
         };
         let mut writer = ScriptWriter::default();
         let mut calls = recording.calls.iter().enumerate().peekable();
-        let mut places: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut places: LiteMap<usize, usize> = LiteMap::new();
         let mut large = 0;
         for message in &recording.messages {
             if message.way == RecordedWay::FromClient {
@@ -288,7 +289,7 @@ impl MockScript {
         }
         if same_tool.is_empty() {
             let mut tools: Vec<&str> = asks().filter_map(|ask| ask.tool.as_deref()).collect();
-            tools.sort_unstable();
+            order::sort(&mut tools);
             tools.dedup();
             let near = nearest(tool.unwrap_or_default(), tools.iter().copied());
             return match near {

@@ -6,10 +6,12 @@ pub(super) mod differences;
 pub(super) mod player;
 pub(super) mod tracks;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+
+use litemap::LiteMap;
 
 use crate::config::values::byte_size_text;
 use crate::observe::transcript::{SAME, TranscriptLine, settings};
@@ -142,7 +144,7 @@ pub(super) fn not_cut(text: &str) -> Result<(), (usize, String)> {
 pub(super) fn parse(text: &str) -> Result<Recorded<'_>, (usize, String)> {
     let mut recorded = Recorded { settings: Vec::new(), lines: Vec::new(), remarks: Vec::new() };
     let mut failed: BTreeSet<u64> = BTreeSet::new();
-    let mut last = BTreeMap::new();
+    let mut last: LiteMap<_, _> = LiteMap::new();
     for (number, text) in (1..).zip(text.lines()) {
         if let Some(remark) = text.strip_prefix("# ") {
             recorded.remarks.extend(limits(remark));

@@ -1,11 +1,12 @@
 //! A player gives the recorded inputs of one filter to a new filter, at the recorded times.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use litemap::LiteMap;
 
 use crate::config::values;
 use crate::observe::events::APART;
@@ -99,11 +100,11 @@ pub(in crate::lab) struct Player {
     waits: BTreeSet<StreamId>,
     out: Vec<PlayedLine>,
     messages: u64,
-    /// The verdicts on server messages, by the number of the message.
-    pub(in crate::lab) verdicts: BTreeMap<u64, Verdict>,
+    /// The verdicts on server messages, by number.
+    pub(in crate::lab) verdicts: LiteMap<u64, Verdict>,
     /// The calls that server messages were about, by the number of the message.
-    pub(in crate::lab) calls: BTreeMap<u64, CallId>,
-    /// The number of heartbeats.
+    pub(in crate::lab) calls: LiteMap<u64, CallId>,
+    /// Heartbeats.
     pub(in crate::lab) beats: u64,
     /// Events of calls that were not taken yet.
     pub(in crate::lab) news: Vec<CallNews>,
@@ -147,8 +148,8 @@ impl Player {
             waits: BTreeSet::new(),
             out: Vec::new(),
             messages: 0,
-            verdicts: BTreeMap::new(),
-            calls: BTreeMap::new(),
+            verdicts: LiteMap::new(),
+            calls: LiteMap::new(),
             beats: 0,
             news: Vec::new(),
         }

@@ -1,9 +1,11 @@
 //! The filters of a recording while it is played.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use litemap::LiteMap;
 
 use super::Recorded;
 use super::player::{PlayedLine, Player, PolicySource};
@@ -41,7 +43,7 @@ pub(in crate::lab) struct Track {
 }
 
 /// The filters of a conversation, by their numbers in the file.
-pub(in crate::lab) type Tracks = BTreeMap<u64, Track>;
+pub(in crate::lab) type Tracks = LiteMap<u64, Track>;
 
 impl Track {
     /// Adds new output to the last step, or to a new step.
@@ -77,7 +79,7 @@ pub(in crate::lab) fn input_of(line: &TranscriptLine<'_>) -> Option<Input> {
 /// Returns for each line the streams that a later line marks as written. A stream without such a line was written
 /// immediately.
 fn written_later(lines: &[(usize, TranscriptLine<'_>)]) -> Vec<BTreeSet<StreamId>> {
-    let mut named: BTreeMap<u64, BTreeSet<StreamId>> = BTreeMap::new();
+    let mut named: LiteMap<u64, BTreeSet<StreamId>> = LiteMap::new();
     let mut later = Vec::with_capacity(lines.len());
     for (_, line) in lines.iter().rev() {
         let named = named.entry(line.part).or_default();

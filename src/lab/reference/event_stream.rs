@@ -7,6 +7,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::gateway::mcp_server::ReplyPiece;
 use crate::protocol::sse;
+use crate::transport::tasks;
 
 /// Maximum number of events of a stream that are kept. Only the flood has more.
 const EVENTS_MAX: usize = 10_000;
@@ -43,7 +44,7 @@ impl EventLog {
         let kept = KeptPieces { pieces: Vec::new(), events: 0, is_open: true };
         let log = Arc::new(Self { number, kept: watch::Sender::new(kept) });
         let recorder = Arc::clone(&log);
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             while let Some(piece) = pieces.recv().await {
                 recorder.keep(piece);
             }

@@ -19,6 +19,7 @@ use crate::protocol::jsonrpc::Message;
 use crate::protocol::mcp::{META_REVISION, Revision};
 use crate::transport::mcp_http::header_mirror;
 use crate::transport::mcp_http::header_names::{LAST_EVENT_ID, REVISION, SESSION_ID};
+use crate::transport::tasks;
 
 /// Maximum number of sessions of a server. A further session ends the oldest.
 const SESSIONS_MAX: usize = 1000;
@@ -125,8 +126,8 @@ impl ReferenceHost {
                 let log = EventLog::record(number, pieces);
                 let reader = log.read(None);
                 session.streams.insert(number, log);
-                // Answer in a task of its own, because a client that disconnects may ask for the rest later.
-                tokio::spawn(answer);
+                // A client that disconnects may return for the rest.
+                tasks::spawn(answer);
                 let revision = headers.get(REVISION).and_then(|date| date.to_str().ok());
                 let resumes = revision >= Some(Revision::V2025_11_25.date());
                 kept_events(resumes.then(|| preface(&reader)), reader)
@@ -153,7 +154,7 @@ impl ReferenceHost {
         if header_mirror::require(headers, &Message::parse(body.clone())).is_err() {
             return plain(StatusCode::BAD_REQUEST, "the headers do not repeat the body");
         }
-        tokio::spawn(answer);
+        tasks::spawn(answer);
         plain_events(pieces)
     }
 
@@ -188,7 +189,7 @@ impl ReferenceHost {
             return plain(StatusCode::BAD_REQUEST, "the body is no JSON");
         };
         if let Some(answer) = session.session.receive(message, stream) {
-            tokio::spawn(answer);
+            tasks::spawn(answer);
         }
         plain(StatusCode::ACCEPTED, "Accepted")
     }

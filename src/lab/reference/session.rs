@@ -1,10 +1,10 @@
 //! A session of the reference server: answers requests, plays scripts, and notes the messages that arrive.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use litemap::LiteMap;
 use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
@@ -57,10 +57,10 @@ pub struct ReferenceTerms {
 #[derive(Debug)]
 pub(super) struct ReferenceSession {
     terms: ReferenceTerms,
-    /// The running calls by the text of their ids. Each value is set to true when its call is cancelled.
-    calls: Mutex<BTreeMap<String, watch::Sender<bool>>>,
-    /// The pings that were not answered yet.
-    pings: Mutex<BTreeMap<String, oneshot::Sender<()>>>,
+    /// The running calls by the text of their ids; the value tells of a cancellation.
+    calls: Mutex<LiteMap<String, watch::Sender<bool>>>,
+    /// The pings without an answer.
+    pings: Mutex<LiteMap<String, oneshot::Sender<()>>>,
     next_ping: AtomicU64,
 }
 

@@ -22,6 +22,7 @@ use crate::progress::Policy;
 use crate::progress::input::Input;
 use crate::progress::policy::masks::MASK;
 use crate::protocol::jsonrpc::Message;
+use crate::protocol::order;
 
 pub use saved_files::SavedFiles;
 pub use table::ReportCount;
@@ -212,7 +213,7 @@ fn differences(text: &mut String, tracks: &Tracks, path: &Path) -> bool {
             ));
         }
     }
-    differ.sort_by_key(|(line, _)| *line);
+    order::sort_by_key(&mut differ, |(line, _)| *line);
     put(text, differ.iter().take(SHOWN).map(|(_, how)| how));
     let _ = match differ.len() {
         0 => writeln!(text, "it came out as it was recorded"),

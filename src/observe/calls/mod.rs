@@ -32,6 +32,7 @@ use crate::config::values::nearest;
 use crate::observe::events::{FilterId, Observer, ObserverFactory, Scope};
 use crate::progress::policy::masks::Masks;
 use crate::progress::{CallStats, OpenCall, Outcome, Policy, Summary};
+use crate::protocol::order;
 
 pub use cancel::CancelError;
 pub use look::{CallTableReader, ROUND};
@@ -370,7 +371,7 @@ impl Table {
             known.ended.iter().chain(known.open.values()).cloned().collect();
         // Sort after unlocking, because calls need the lock to open or end.
         drop(known);
-        all.sort_by_key(|entry| entry.number);
+        order::sort_by_key(&mut all, |entry| entry.number);
         all
     }
 }

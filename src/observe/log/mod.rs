@@ -9,12 +9,12 @@ mod lines;
 mod messages;
 pub mod shared_stderr;
 
-use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use std::{panic, thread};
 
+use litemap::LiteMap;
 use tracing::{Level, Metadata, field, info, warn};
 use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 use tracing_subscriber::fmt::MakeWriter;
@@ -280,8 +280,8 @@ pub struct Connection {
     counts: Option<Arc<RouteCounts>>,
     /// The number of unanswered requests.
     open: i64,
-    /// For each open call, the first of each kind of repaired or withheld message, for its span.
-    marks: BTreeMap<CallId, Vec<SpanMark>>,
+    /// The first repair and withheld message of each open call, for spans.
+    marks: LiteMap<CallId, Vec<SpanMark>>,
 }
 
 /// Maximum number of calls of one connection for which repaired or withheld messages are remembered for spans.

@@ -1,6 +1,5 @@
 //! The recording of one conversation, and its file.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -8,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use litemap::LiteMap;
 
 use super::{RecordedSecrets, RecordingStart};
 use crate::config::values::exact_time;
@@ -48,8 +48,8 @@ pub(super) struct TranscriptFile {
     pub(super) used: u64,
     masking: Option<Masking>,
     start: Option<Instant>,
-    parts: BTreeMap<u64, RecordedFilter>,
-    /// Number of parts so far.
+    parts: LiteMap<u64, RecordedFilter>,
+    /// Parts that there have been.
     count: u64,
     /// The last client message and the last server message.
     last: [Bytes; 2],
@@ -73,7 +73,7 @@ impl TranscriptFile {
             masking: (secrets == RecordedSecrets::Masked)
                 .then(|| Masking::new(policy.call.masks.clone())),
             start: None,
-            parts: BTreeMap::new(),
+            parts: LiteMap::new(),
             count: 0,
             last: [Bytes::new(), Bytes::new()],
             len: 0,

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use litemap::LiteMap;
+
 use super::folder::{FILES_MAX, Folder};
 use super::transcript_file::TranscriptFile;
 use super::{RecordJob, RecordQueue, RecordedSecrets, RecordingStart};
@@ -27,8 +29,8 @@ pub(super) struct RecordWriter {
     folder: Folder,
     secrets: RecordedSecrets,
     shared: Arc<RecordQueue>,
-    transcripts: BTreeMap<u64, TranscriptFile>,
-    /// The conversations with an open file, ordered by their last write.
+    transcripts: LiteMap<u64, TranscriptFile>,
+    /// Conversations with an open file, by when they were written to.
     open: BTreeMap<u64, u64>,
     /// The number of writes so far.
     times: u64,
@@ -37,8 +39,8 @@ pub(super) struct RecordWriter {
 }
 
 impl RecordWriter {
-    pub(super) fn new(folder: Folder, secrets: RecordedSecrets, shared: Arc<RecordQueue>) -> Self {
-        let (transcripts, open) = (BTreeMap::new(), BTreeMap::new());
+    pub(super) fn new(folder: Folder, secrets: bool, shared: Arc<RecordQueue>) -> Self {
+        let (transcripts, open) = (LiteMap::new(), BTreeMap::new());
         Self { folder, secrets, shared, transcripts, open, times: 0, lost: 0 }
     }
 

@@ -1,15 +1,16 @@
 //! The verdicts on messages, as text.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::ops::Range;
 
+use litemap::LiteMap;
+
 use crate::progress::{Reason, Repair, Verdict};
 
-/// Writes a message, and below it the verdicts on it.
-pub fn show(text: &mut String, line: &str, numbers: Range<u64>, verdicts: &BTreeMap<u64, Verdict>) {
+/// Writes a message, and its verdicts below.
+pub fn show(text: &mut String, line: &str, numbers: Range<u64>, verdicts: &LiteMap<u64, Verdict>) {
     let _ = writeln!(text, "{line}");
-    for (_, verdict) in verdicts.range(numbers) {
+    for verdict in numbers.filter_map(|number| verdicts.get(&number)) {
         let _ = writeln!(text, "    {}", verdict_text(*verdict));
     }
 }
@@ -58,8 +59,8 @@ where
         count(|verdict| matches!(verdict, Verdict::Repaired(_))),
         count(|verdict| matches!(verdict, Verdict::Withheld(_))),
     );
-    let mut repaired: BTreeMap<Repair, u64> = BTreeMap::new();
-    let mut withheld: BTreeMap<Reason, u64> = BTreeMap::new();
+    let mut repaired: LiteMap<Repair, u64> = LiteMap::new();
+    let mut withheld: LiteMap<Reason, u64> = LiteMap::new();
     for verdict in verdicts() {
         match verdict {
             Verdict::Forwarded => {}

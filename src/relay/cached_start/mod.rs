@@ -16,11 +16,12 @@
 
 pub(crate) mod store;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use litemap::LiteMap;
 use serde_json::{Map, Value};
 
 use self::store::{StartAnswers, StartStore};
@@ -85,8 +86,8 @@ pub(crate) struct CachedStart {
     file: Option<PathBuf>,
     /// The answers, as they are in the file or will be written to it.
     known: StartAnswers,
-    asked: BTreeMap<Key, ListRequest>,
-    /// Whether the server cannot know more about its clients than at the beginning of any session.
+    asked: LiteMap<Key, ListRequest>,
+    /// Whether clients have sent nothing from which the server could know more than at the beginning of any session.
     is_pristine: bool,
     held: VecDeque<HeldMessage>,
     held_bytes: usize,
@@ -104,7 +105,7 @@ impl CachedStart {
             phase: StartPhase::Fresh,
             file: None,
             known: StartAnswers::default(),
-            asked: BTreeMap::new(),
+            asked: LiteMap::new(),
             is_pristine: true,
             held: VecDeque::new(),
             held_bytes: 0,

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::platform::files;
 use crate::protocol::exact_value::exact_params;
+use crate::protocol::order;
 use crate::protocol::trace_context::to_hex;
 use crate::transport::child::{KeptStarts, Program};
 use crate::transport::random::random_id;
@@ -171,7 +172,7 @@ fn remove_oldest(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     let age = |entry: &fs::DirEntry| entry.metadata().and_then(|data| data.modified()).ok();
     let mut files: Vec<_> = entries.flatten().map(|entry| (age(&entry), entry.path())).collect();
-    files.sort();
+    order::sort(&mut files);
     for (_, path) in files.iter().take(files.len().saturating_sub(FILES_MAX - 1)) {
         let _ = fs::remove_file(path);
     }

@@ -24,6 +24,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use litemap::LiteMap;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -103,8 +104,8 @@ pub struct ModernFace {
     waits_until: Option<Instant>,
     open: BTreeMap<Key, FaceRequest>,
     listeners: Vec<Listener>,
-    questions: BTreeMap<QuestionNumber, Question>,
-    /// Seals the `requestState` of questions. Made for the first question.
+    questions: LiteMap<QuestionNumber, Question>,
+    /// Seals the states of questions; made with the first question.
     states: Option<StateSeal>,
     undecided: VecDeque<Undecided>,
     tasks: WorkStore<FaceTask, FaceEnd>,
@@ -113,8 +114,8 @@ pub struct ModernFace {
     /// Events of tasks.
     news: VecDeque<TaskNews>,
     /// The tokens and ids of earlier requests that the server knows, with those of the requests that continue them.
-    renamed_tokens: BTreeMap<Key, Key>,
-    /// The log level that the server was last asked for.
+    renamed_tokens: LiteMap<Key, Key>,
+    /// The level that the server was asked for last.
     log_level: Option<String>,
     /// The number of names given so far, for the next name.
     count: u64,
@@ -132,13 +133,13 @@ impl ModernFace {
             waits_until: None,
             open: BTreeMap::new(),
             listeners: Vec::new(),
-            questions: BTreeMap::new(),
+            questions: LiteMap::new(),
             states: None,
             undecided: VecDeque::new(),
             tasks: WorkStore::default(),
             kept: None,
             news: VecDeque::new(),
-            renamed_tokens: BTreeMap::new(),
+            renamed_tokens: LiteMap::new(),
             log_level: None,
             count: 0,
             to_server: VecDeque::new(),

@@ -289,7 +289,7 @@ impl ModernFace {
     /// Stores an answer to a request in place of which its client was asked a question. Returns any other answer.
     pub(super) fn keep_answer(&mut self, key: &Key, answer: FromServer) -> Option<FromServer> {
         let held: usize = self.questions.values().map(Question::held_bytes).sum();
-        let mut questions = self.questions.values_mut();
+        let mut questions = self.questions.iter_mut().map(|(_, question)| question);
         let Some(question) = questions.find(|question| question.call_id == *key) else {
             return Some(answer);
         };

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::future::poll_fn;
 use http::{Request, Response, StatusCode};
 use tokio::runtime::Handle;
@@ -27,6 +28,7 @@ use super::http2_connections::{Http2Connections, Http2Stream, OpenError};
 use super::io::Io;
 use crate::observe::metrics::{ServerNotice, Traffic};
 use crate::transport::http::request_body::{BodyFault, RequestBody};
+use crate::transport::tasks;
 
 /// The time within which the failure of a request on a reused connection means that the server had closed the idle
 /// connection. After a longer time the server may have begun to handle the request.
@@ -242,7 +244,7 @@ impl ConnectionPool {
             {
                 // The task holds a `Weak`, so that a pool that is dropped closes its connections immediately.
                 idle.is_watched = true;
-                runtime.spawn(Self::close_idle(Arc::downgrade(self)));
+                runtime.spawn(Self::close_idle(Arc::downgrade(self)).boxed());
             }
         }
     }
@@ -330,7 +332,7 @@ impl ConnectionPool {
                     return Ok(Some(Connected::Shared(stream)));
                 }
                 // A task, because the connection also serves other requests if the client of this request disconnects.
-                begun = Some(tokio::spawn(Arc::clone(self).begin(beginning)));
+                begun = Some(tasks::spawn(Arc::clone(self).begin(beginning)));
             }
             let result = async {
                 match &mut begun {

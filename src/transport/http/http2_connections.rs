@@ -26,6 +26,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
 use super::request_body::{RequestBody, RequestBodyError};
+use crate::transport::tasks;
 
 /// Limit of the HTTP/2 connections to one server. A further request waits until another request ends.
 const CONNECTIONS_MAX: usize = 256;
@@ -97,9 +98,9 @@ struct LimitWatch {
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for LimitWatch {
     fn execute(&self, task: F) {
-        let limit = Arc::clone(&self.limit);
-        let mut task = Box::pin(task);
-        tokio::spawn(poll_fn(move |cx| {
+        let limit = Arc::clone(&self.0);
+        let mut task = task.boxed();
+        tasks::spawn(poll_fn(move |cx| {
             let polled = task.as_mut().poll(cx);
             limit.update();
             polled
@@ -198,7 +199,7 @@ impl Http2Connections {
         self.notify();
         // `Weak`, so that the task of a connection does not keep the pool of a removed route.
         let connections = Arc::downgrade(self);
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             if let Err(error) = driven.await {
                 tracing::debug!(%error, "an HTTP/2 connection to a server has ended");
             }

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::runtime::Handle;
 use tokio::time::{Sleep, sleep, timeout};
 
@@ -87,11 +88,12 @@ impl<R: Send + 'static> Drop for Outliving<R> {
         let Some(answer) = self.answer.take().filter(|_| rule != Outlives::Nothing) else { return };
         // If there is no runtime, the process is ending.
         let (Ok(runtime), Some(place)) = (Handle::try_current(), Place::take()) else { return };
-        runtime.spawn(async move {
+        let remainder = async move {
             // A server that never answers must not keep one of the limited places.
             let _ = timeout(OUTLIVING_TIME, Remainder { answer, rule, sending: None }).await;
             drop(place);
-        });
+        };
+        runtime.spawn(remainder.boxed());
     }
 }
 

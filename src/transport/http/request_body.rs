@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::StreamExt;
 use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
 use http::request::Parts;
 use http::{StatusCode, Version, header};
 use http_body::{Body, Frame, SizeHint};
@@ -257,13 +257,14 @@ impl BodyLimits {
         if !self.reads_rest || rest.is_end_stream() {
             return;
         }
-        // Detached, because the response to the client does not wait for the rest of the request.
-        runtime.spawn(async move {
+        // Detached: the response to the client does not wait for the rest of the request.
+        let read_all = async move {
             let read = async { while let Some(Ok(_)) = rest.frame().await {} };
             if timeout(REST_WAIT, read).await.is_err() {
                 tracing::debug!("the rest of a refused body has no end");
             }
-        });
+        };
+        runtime.spawn(read_all.boxed());
     }
 
     /// Whether the client waits for `100 Continue` before it sends the body.

@@ -1,10 +1,10 @@
 //! Arguments of tools that must be repeated in headers (2026-07-28), as the server's lists of tools say.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use litemap::LiteMap;
 use serde_json::{Map, Value};
 
 use crate::progress::Payload;
@@ -35,7 +35,7 @@ struct MirroredArgument {
 /// The arguments that each tool of a server wants repeated in headers.
 #[derive(Debug, Default)]
 pub(crate) struct ToolHeaders {
-    tools: BTreeMap<String, Vec<MirroredArgument>>,
+    tools: LiteMap<String, Vec<MirroredArgument>>,
 }
 
 impl ToolHeaders {

@@ -9,6 +9,7 @@ use toml::de::{DeArray, DeTable, DeValue};
 
 use super::diagnostics::ConfigError;
 use super::syntax;
+use crate::protocol::order;
 
 /// Limit of the parts of a file that are taken out. If a file has more errors, correcting these shows the others.
 const ROUNDS_MAX: usize = 100;
@@ -53,7 +54,7 @@ fn syntax_errors(text: &str, errors: Vec<toml::de::Error>) -> Vec<ConfigError> {
 }
 
 fn in_order(mut errors: Vec<ConfigError>) -> Vec<ConfigError> {
-    errors.sort_by_key(|error| error.at);
+    order::sort_by_key(&mut errors, |error| error.at);
     errors
 }
 
@@ -205,7 +206,7 @@ fn search_value(
 fn without<'a>(mut table: Spanned<DeTable<'a>>, parts: &[TakenPart]) -> Spanned<DeTable<'a>> {
     let mut ways: Vec<&[TomlStep]> = parts.iter().map(|part| &*part.steps).collect();
     // Later elements first, because removing an element changes the numbers of the following ones.
-    ways.sort_by(|a, b| b.cmp(a));
+    order::sort_by(&mut ways, |a, b| b.cmp(a));
     for way in ways {
         remove(table.get_mut(), way);
     }

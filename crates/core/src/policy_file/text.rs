@@ -49,17 +49,32 @@ pub struct TextValue<S: Spelling>(pub S::Value);
 
 impl<'de, S: Spelling> Deserialize<'de> for TextValue<S> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Reader<S>(PhantomData<S>);
-        impl<S: Spelling> Visitor<'_> for Reader<S> {
-            type Value = TextValue<S>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&S::expected())
-            }
-            fn visit_str<E: Error>(self, text: &str) -> Result<TextValue<S>, E> {
-                S::read(text).map(TextValue).map_err(E::custom)
-            }
-        }
-        from.deserialize_str(Reader(PhantomData))
+        let mut value = None;
+        let mut read = |text: &str| {
+            value = Some(S::read(text)?);
+            Ok(())
+        };
+        from.deserialize_str(TextVisitor { expected: S::expected, read: &mut read })?;
+        value.map(Self).ok_or_else(|| D::Error::custom(S::expected()))
+    }
+}
+
+/// Hands a string to the reader of its spelling.
+// One type for all spellings: the deserializer is compiled for each visitor, 3 KB each time.
+struct TextVisitor<'r> {
+    expected: fn() -> String,
+    read: &'r mut dyn FnMut(&str) -> Result<(), String>,
+}
+
+impl Visitor<'_> for TextVisitor<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&(self.expected)())
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
+        (self.read)(text).map_err(E::custom)
     }
 }
 

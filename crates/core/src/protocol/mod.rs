@@ -5,6 +5,7 @@ pub mod json;
 pub mod jsonrpc;
 pub mod lines;
 pub mod mcp;
+pub mod order;
 pub mod secret;
 pub mod sse;
 pub mod terminal;

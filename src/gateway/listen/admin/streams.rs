@@ -1,6 +1,5 @@
 //! `/calls` and `/tap`: streams without an end that show calls while they happen.
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,6 +16,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use url::form_urlencoded;
 
 use super::{AdminResponse, PLAIN, plain, typed};
+use crate::gateway::listen::connection::BodyError;
 use crate::gateway::listen::last_use::{EndlessAnswer, LastUse};
 use crate::observe::calls::{CallTableReader, PATH_OF_TAP, ROUND, Table, TapFilter, TapReader};
 use crate::progress::{Reason, Repair};
@@ -199,14 +199,14 @@ impl Default for AdminBody {
 
 impl http_body::Body for AdminBody {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = BodyError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self.get_mut() {
-            Self::Whole(bytes) => Pin::new(bytes).poll_frame(cx),
+            Self::Whole(bytes) => Pin::new(bytes).poll_frame(cx).map_err(BodyError::from),
             Self::Endless(endless) => {
                 if endless.over.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(None);

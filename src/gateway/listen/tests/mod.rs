@@ -16,7 +16,7 @@ use hyper::body::Incoming;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::time::timeout;
 
-use super::connection::{AnswerFuture, ConnectionEnd, Http};
+use super::connection::{ConnectionEnd, Http, boxed};
 use super::handler::{Admitted, Handler, Peer, Routed};
 use crate::config::routes::{Cors, HttpUpstream, Route, Server, Upstream};
 use crate::gateway::listen::dispatcher::Dispatcher;
@@ -124,9 +124,8 @@ async fn speak_at(address: &str, server: Server, pieces: &[&[u8]]) -> Spoken {
         last_use: None,
     };
     let connection = tokio::spawn(async move {
-        let answer = |request: Request<Incoming>| -> AnswerFuture<_> {
-            Box::pin(Arc::clone(&front).answer(client.clone(), request))
-        };
+        let answer =
+            |request: Request<Incoming>| boxed(Arc::clone(&front).answer(client.clone(), request));
         let never = pin!(std::future::pending());
         http.converse(Box::new(theirs), WriteState::default(), &answer, never).await
     });

@@ -7,11 +7,11 @@ mod judge;
 mod process;
 mod template;
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use litemap::LiteMap;
 use tempfile::NamedTempFile;
 use tokio::sync::watch;
 
@@ -62,7 +62,7 @@ async fn in_each_pair(
     stop: watch::Receiver<bool>,
 ) -> Result<ProgressReport, DoctorError> {
     let (mut results, mut unstarted) = (Vec::new(), Vec::new());
-    let mut places = BTreeMap::new();
+    let mut places: LiteMap<_, _> = LiteMap::new();
     for template in &terms.templates {
         let count = places.entry(template.pair()).or_insert(0);
         *count += 1;

@@ -17,6 +17,7 @@ use crate::lab::doctor::link::{Arrival, Link};
 use crate::lab::doctor::traffic::TrafficEvent;
 use crate::transport::child::{Program, SpawnError};
 use crate::transport::random::random_bytes;
+use crate::transport::tasks;
 
 /// Number of last lines of the output that are kept.
 const LAST_WORDS: usize = 3;
@@ -38,7 +39,7 @@ impl ListeningProxy {
         let link = Link::start(program)?;
         let words = LastWords::default();
         let (stop, stopped) = oneshot::channel();
-        let running = tokio::spawn(attend(link, Arc::clone(&words), stopped));
+        let running = tasks::spawn(attend(link, Arc::clone(&words), stopped));
         Ok(Self { stop, running, words })
     }
 

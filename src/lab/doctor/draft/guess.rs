@@ -1,8 +1,9 @@
 //! Guesses for members with unknown names: a number that rises within one call is probably the value, and a text that
 //! changes is probably the text for people.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
+use litemap::LiteMap;
 use serde_json::Value;
 
 use super::places::MemberPlace;
@@ -35,8 +36,8 @@ pub(super) struct RisingNumber<'a> {
     pub(super) scale: Option<&'static str>,
 }
 
-/// The values of a place for each call, in the order in which they came.
-type ValuesByCall = BTreeMap<usize, Vec<f64>>;
+/// The values of a place by the number of their call, in the order in which they came.
+type ValuesByCall = LiteMap<usize, Vec<f64>>;
 
 /// Returns the place that most likely has the progress value of a call. `calls` has the call of each message.
 pub(super) fn rising<'a>(places: &[&'a MemberPlace], calls: &[usize]) -> Option<RisingNumber<'a>> {

@@ -1,7 +1,7 @@
 //! A pattern for `extract`, made from the texts of one call that have two numbers side by side. The first number must
 //! rise towards the second.
 
-use std::collections::BTreeMap;
+use litemap::LiteMap;
 
 use crate::progress::extract::Extract;
 
@@ -44,8 +44,8 @@ pub fn draft(texts: &[String]) -> Option<String> {
     if texts.iter().any(|text| presets.figure(text).is_some()) {
         return None;
     }
-    // The pairs of numbers, by how many numbers come before the pair, and by the text inside the pair.
-    let mut pairs: BTreeMap<(usize, &str), Vec<NumberPair<'_>>> = BTreeMap::new();
+    // Texts by the count of numbers before the pair, and by the text between the two numbers.
+    let mut pairs: LiteMap<(usize, &str), Vec<NumberPair<'_>>> = LiteMap::new();
     for text in texts.iter().take(TEXTS_MAX) {
         let figures = figures(text);
         for (at, pair) in figures.windows(2).enumerate() {

@@ -25,7 +25,7 @@ impl Examiner {
         self.judge_texts();
         let logged = self.logged_figures();
         let (told, uses_get) = (self.told, self.uses_get);
-        let findings = self.found.into_values().collect();
+        let findings = self.found.into_iter().map(|(_, finding)| finding).collect();
         let overtaken = self.added.overtaken();
         let calls = self.calls;
         let missed = Vec::new();

@@ -1,9 +1,8 @@
 //! Notifications with unknown methods, and the texts that come during calls: whether they show how far a call is, and
 //! which settings can read them.
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
+use litemap::LiteMap;
 use serde_json::Value;
 
 use super::Examiner;
@@ -44,7 +43,7 @@ pub(in crate::lab) fn is_of_specification(method: &str) -> bool {
 /// Notifications with unknown methods, by method.
 #[derive(Default)]
 pub(super) struct UnknownMethods {
-    by_method: BTreeMap<String, Vec<UnknownNotification>>,
+    by_method: LiteMap<String, Vec<UnknownNotification>>,
 }
 
 pub(super) struct UnknownNotification {
