@@ -11,7 +11,6 @@ use std::time::Duration;
 use aside::TextStream;
 use bytes::Bytes;
 use litemap::LiteMap;
-use overheard::Overheard;
 use serde_json::Value;
 use unknown::{CallTexts, UnknownMethods, UnknownNotification};
 

@@ -360,6 +360,55 @@ mod tests {
     const HOST: &str = "host: up.example:8080";
     const IDENTITY: &str = "accept-encoding: identity";
 
+    /// Headers that are forwarded in the client's own map, and headers for which a new one is made.
+    #[test]
+    fn the_clients_map_is_forwarded_as_a_new_one_would_be() {
+        let own = ["host: localhost", "user-agent: a", "accept: x", "accept: y", "mcp-name: b"];
+        let others = [
+            "host: other",
+            "via: 1.1 nginx",
+            "content-length: 5",
+            "accept-encoding: gzip",
+            "authorization: c",
+            "connection: close, mcp-name",
+            "cookie: a=1",
+            "te: trailers",
+            "x-odd: d",
+            "digest: e",
+        ];
+        let via = Via::named(7);
+        let removes =
+            HeaderRules { remove: vec!["x-odd".parse().unwrap()], ..HeaderRules::default() };
+        let host = HeaderValue::from_static("up.example:8080");
+        let hosts = [None, Some(&host)];
+        let flags = [false, true];
+        let rules = [&HeaderRules::default(), &removes];
+        let mut whole = 0;
+        for (other, place) in
+            others.iter().flat_map(|other| (0..=own.len()).map(move |at| (other, at)))
+        {
+            let mut headers = own.to_vec();
+            headers.insert(place, other);
+            for (host, rules) in
+                hosts.iter().flat_map(|host| rules.iter().map(move |rules| (host, rules)))
+            {
+                for (body_changes, opaque) in
+                    flags.iter().flat_map(|one| flags.map(|two| (*one, two)))
+                {
+                    let received = Version::HTTP_11;
+                    let passage =
+                        Passage { via: &via, rules, received, body_changes, traffic: None };
+                    let to = Onward { host: *host, opaque, replaces_authorization: opaque };
+                    let headers = map(&headers);
+                    whole += usize::from(is_forwarded_whole(&headers, &passage, |_| false));
+                    let made = onward_headers(Cow::Borrowed(&headers), &passage, &to);
+                    assert_eq!(lines(&request_headers(headers, &passage, &to)), lines(&made));
+                }
+            }
+        }
+        assert!(whole > 0);
+    }
+
     #[test]
     fn everything_passes_in_its_order_and_as_often_as_it_came() {
         Case::default().request(

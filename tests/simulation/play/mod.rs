@@ -4,7 +4,7 @@ mod pairs;
 mod stage;
 mod wire;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -139,24 +139,33 @@ impl Server {
 
     /// The earlier call with the same arguments that the server does, where it has not got this one.
     pub(crate) fn work_of(&self, steps: &[Step], asked: &Call) -> Option<usize> {
+        if self.knows(asked.number) {
+            return None;
+        }
         let is_same = |before: &&Call| {
-            before.number < asked.number
+            before.number != asked.number
                 && before.client == asked.client
                 && before.first() == asked.first()
-                && self.knows(before.number)
         };
-        let mut calls = steps.iter().filter_map(|step| match step {
-            Step::Call(call) => Some(call),
-            _ => None,
-        });
-        let is_asked =
-            |step: &Step| matches!(step, Step::Call(call) if call.number == asked.number);
-        let before = steps.iter().position(is_asked).map_or(steps, |at| &steps[..at]);
-        let is_left = |call: &&Call| before.contains(&Step::GiveUp(call.number));
-        // A client may have the same call open twice: the work goes on that it has given up.
-        let left = calls.clone().filter(is_same).rfind(is_left);
-        let last = left.or_else(|| calls.rfind(is_same));
-        last.filter(|_| !self.knows(asked.number)).map(|call| call.number)
+        // A client may have the same call open several times. What it has given up goes on for its next calls in turn.
+        let (mut left, mut joined, mut last) = (VecDeque::new(), BTreeMap::new(), None);
+        for step in steps {
+            match step {
+                Step::Call(call) if call.number == asked.number => break,
+                Step::Call(call) if is_same(&call) && self.knows(call.number) => {
+                    last = Some(call.number)
+                }
+                Step::Call(call) if is_same(&call) => {
+                    joined.extend(left.pop_front().map(|work| (call.number, work)));
+                }
+                Step::GiveUp(number) if call(steps, *number).filter(is_same).is_some() => {
+                    let work = joined.get(number).copied();
+                    left.extend(work.or_else(|| self.knows(*number).then_some(*number)));
+                }
+                _ => {}
+            }
+        }
+        left.pop_front().or(last)
     }
 
     /// The cancellation of a call, as the server is to get it.

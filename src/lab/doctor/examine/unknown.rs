@@ -42,8 +42,8 @@ pub(in crate::lab) fn is_of_specification(method: &str) -> bool {
 
 /// Notifications with unknown methods, by method.
 #[derive(Default)]
-pub(super) struct UnknownMethods {
-    by_method: LiteMap<String, Vec<UnknownNotification>>,
+pub(super) struct NotificationsByMethod {
+    pub(super) by_method: LiteMap<String, Vec<KeptNotification>>,
 }
 
 pub(super) struct UnknownNotification {
@@ -138,6 +138,34 @@ impl Examiner {
         token
             .or_else(|| named.filter_map(|(_, value)| self.named(value)).map(|(at, _)| at).next())
             .or_else(|| members.values().find_map(|inner| self.named_inside(inner, depth + 1)))
+    }
+
+    /// Judges the methods that a dialect claims. If the dialect finds nothing in any of their messages, clients see
+    /// nothing of them behind Milepost either: another dialect has to take its place.
+    pub(super) fn judge_claimed(&mut self) {
+        let claimed = std::mem::take(&mut self.claimed).by_method;
+        let dialects = claimed.iter().filter_map(|(method, seen)| {
+            let (dialect, rule) = dialect_of(method)?;
+            let is_read = seen.iter().any(|one| dialect.finds_content(&one.message));
+            Some((method, (dialect.name(), rule, is_read)))
+        });
+        let dialects: LiteMap<_, _> = dialects.collect();
+        let is_of_use = |name| dialects.values().any(|(one, _, is_read)| *one == name && *is_read);
+        for (method, (name, rule, _)) in &dialects {
+            let Some(seen) = claimed.get(*method) else { continue };
+            let draft = (!is_of_use(*name)).then(|| Draft::new(&samples(seen), &self.calls));
+            let draft = draft.filter(Draft::says_something);
+            let found = match &draft {
+                Some(_) => (Rule::MethodUnknown, (*method).clone()),
+                None => (*rule, (*name).to_owned()),
+            };
+            for one in seen {
+                self.found_named(found.0, Some(found.1.clone()), &one.message);
+            }
+            if let Some(draft) = draft {
+                self.set_draft(Rule::MethodUnknown, (*method).clone(), draft);
+            }
+        }
     }
 
     /// Judges the unknown methods.
