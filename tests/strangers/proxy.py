@@ -19,6 +19,8 @@ DISK_MB = 256
 KEPT = UNREAD = 64 << 20
 # What the program uses before it serves, what it keeps for clients and servers, and what an allocator keeps for later.
 BUDGET_MB = 40 + 2 * (KEPT >> 20) + (UNREAD >> 20)
+# As in packaging/systemd/milepost.service. Without them glibc keeps freed memory, and its amount says nothing of Milepost.
+MALLOC = {"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "131072"}
 
 
 class Disk:
@@ -69,7 +71,7 @@ class Proxy:
             self.start_web(kind)
         self.write()
         known = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "TMPDIR": str(self.disk.place), "XDG_RUNTIME_DIR": str(self.folder),
-                 "PYTHONDONTWRITEBYTECODE": "1"}
+                 "PYTHONDONTWRITEBYTECODE": "1", **MALLOC}
         with open(self.log, "w") as log:
             self.process = subprocess.Popen([program, "serve", str(self.file), "--log-level", "warn"], stdout=log, stderr=log,
                                             stdin=subprocess.DEVNULL, env=known)

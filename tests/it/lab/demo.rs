@@ -1,11 +1,11 @@
 //! `milepost demo`: its output agrees with the messages that passed.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
+use litemap::LiteMap;
 use milepost::lab::demo::{DemoError, DemoTally, DemoView, MessageFault, play};
 use milepost::progress::{Mode, Policy, Reason, Repair};
 
@@ -24,18 +24,18 @@ async fn each_call_comes_to_what_the_table_says() {
     let [pagerank, index_files, quarterly_report] = &tallies[..] else { panic!("{tallies:?}") };
 
     assert_eq!((pagerank.sent, pagerank.usable), (10, 0));
-    assert_eq!(pagerank.faults, BTreeMap::from([(MessageFault::Method, 10)]));
+    assert_eq!(pagerank.faults, LiteMap::from_iter([(MessageFault::Method, 10)]));
     assert_eq!((pagerank.got, pagerank.repaired, pagerank.added), (9, 9, 0));
-    assert_eq!(pagerank.repairs, BTreeMap::from([(Repair::Dialect, 9), (Repair::Token, 9)]));
-    assert_eq!(pagerank.withheld, BTreeMap::from([(Reason::Overtaken, 1)]));
+    assert_eq!(pagerank.repairs, LiteMap::from_iter([(Repair::Dialect, 9), (Repair::Token, 9)]));
+    assert_eq!(pagerank.withheld, LiteMap::from_iter([(Reason::Overtaken, 1)]));
 
     assert_eq!((index_files.sent, index_files.usable), (10, 0));
-    assert_eq!(index_files.faults, BTreeMap::from([(MessageFault::Token, 10)]));
+    assert_eq!(index_files.faults, LiteMap::from_iter([(MessageFault::Token, 10)]));
     assert_eq!((index_files.got, index_files.repaired, index_files.added), (8, 8, 0));
     assert_eq!(index_files.repairs[&Repair::Lift], 2);
     assert_eq!(index_files.repairs[&Repair::Number], 1);
     assert_eq!(index_files.repairs[&Repair::Total], 8);
-    let withheld = BTreeMap::from([(Reason::Late, 1), (Reason::Duplicate, 1)]);
+    let withheld = LiteMap::from_iter([(Reason::Late, 1), (Reason::Duplicate, 1)]);
     assert_eq!(index_files.withheld, withheld);
 
     assert_eq!((quarterly_report.sent, quarterly_report.usable), (0, 0));
