@@ -113,6 +113,11 @@ pub trait ObserverFactory: Debug + Send + Sync {
         scope: Scope,
         policy: &Arc<Policy>,
     ) -> Option<Box<dyn Observer>>;
+
+    /// Whether operators see calls through the observers, and may cancel them ([`Observer::cancellations`]).
+    fn has_operators(&self) -> bool {
+        false
+    }
 }
 
 /// A message that comes in pieces.
