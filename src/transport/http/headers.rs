@@ -68,16 +68,25 @@ pub(crate) fn onward_headers(
             // Cookies are joined below, so that they do not pass as they are.
             || *name == COOKIE
     };
-    // `Host` goes first, as RFC 9110, 7.2 recommends, and browsers and SDKs do.
-    let mut passed = HeaderMap::with_capacity(headers.len() + 4);
-    if let Some(host) = to.host {
-        passed.insert(HOST, host.clone());
-    }
-    let cookies = cookies(&headers);
-    forward(headers, passage, ours, &mut passed);
-    if let Some(cookies) = cookies {
-        passed.insert(COOKIE, cookies);
-    }
+    let mut passed = match (headers, to.host) {
+        (Cow::Owned(mut headers), Some(host)) if is_forwarded_whole(&headers, passage, ours) => {
+            headers.insert(HOST, host.clone());
+            headers
+        }
+        (headers, host) => {
+            let mut passed = HeaderMap::with_capacity(headers.len() + 4);
+            // `Host` goes first, as RFC 9110, 7.2 recommends, and browsers and SDKs do.
+            if let Some(host) = host {
+                passed.insert(HOST, host.clone());
+            }
+            let cookies = cookies(&headers);
+            forward(headers, passage, ours, &mut passed);
+            if let Some(cookies) = cookies {
+                passed.insert(COOKIE, cookies);
+            }
+            passed
+        }
+    };
     // Milepost has to read the messages, so the server is asked not to compress them.
     if !to.opaque {
         passed.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
@@ -162,6 +171,19 @@ pub(crate) fn next_hop_headers(headers: HeaderMap) -> HeaderMap {
     let mut passed = HeaderMap::with_capacity(headers.len() + 2);
     keep(Cow::Owned(headers), |name| *name == EXPECT, &mut passed);
     passed
+}
+
+/// Whether the headers of a request begin with `Host`, and all others are forwarded. Then the map itself is forwarded
+/// with another `Host`, because the headers are in the order that a new map would have: a removal would move others.
+fn is_forwarded_whole(
+    headers: &HeaderMap,
+    passage: &Passage<'_>,
+    ours: impl Fn(&HeaderName) -> bool,
+) -> bool {
+    let mut names = headers.keys();
+    // Without `Connection` no header is named as one of the connection.
+    names.next() == Some(&HOST)
+        && !names.any(|name| is_hop_by_hop(name) || stays_here(name, passage, &ours))
 }
 
 fn forward(
@@ -348,6 +370,55 @@ mod tests {
     const HOP: &str = "via: 1.1 milepost-00000007";
     const HOST: &str = "host: up.example:8080";
     const IDENTITY: &str = "accept-encoding: identity";
+
+    /// Headers that are forwarded in the client's own map, and headers for which a new one is made.
+    #[test]
+    fn the_clients_map_is_forwarded_as_a_new_one_would_be() {
+        let own = ["host: localhost", "user-agent: a", "accept: x", "accept: y", "mcp-name: b"];
+        let others = [
+            "host: other",
+            "via: 1.1 nginx",
+            "content-length: 5",
+            "accept-encoding: gzip",
+            "authorization: c",
+            "connection: close, mcp-name",
+            "cookie: a=1",
+            "te: trailers",
+            "x-odd: d",
+            "digest: e",
+        ];
+        let via = Via::named(7);
+        let removes =
+            HeaderRules { remove: vec!["x-odd".parse().unwrap()], ..HeaderRules::default() };
+        let host = HeaderValue::from_static("up.example:8080");
+        let hosts = [None, Some(&host)];
+        let flags = [false, true];
+        let rules = [&HeaderRules::default(), &removes];
+        let mut whole = 0;
+        for (other, place) in
+            others.iter().flat_map(|other| (0..=own.len()).map(move |at| (other, at)))
+        {
+            let mut headers = own.to_vec();
+            headers.insert(place, other);
+            for (host, rules) in
+                hosts.iter().flat_map(|host| rules.iter().map(move |rules| (host, rules)))
+            {
+                for (body_changes, opaque) in
+                    flags.iter().flat_map(|one| flags.map(|two| (*one, two)))
+                {
+                    let received = Version::HTTP_11;
+                    let passage =
+                        Passage { via: &via, rules, received, body_changes, traffic: None };
+                    let to = Onward { host: *host, opaque, authorization_was_ours: opaque };
+                    let headers = map(&headers);
+                    whole += usize::from(is_forwarded_whole(&headers, &passage, |_| false));
+                    let made = onward_headers(Cow::Borrowed(&headers), &passage, &to);
+                    assert_eq!(lines(&request_headers(headers, &passage, &to)), lines(&made));
+                }
+            }
+        }
+        assert!(whole > 0);
+    }
 
     #[test]
     fn everything_passes_in_its_order_and_as_often_as_it_came() {
