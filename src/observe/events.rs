@@ -179,9 +179,12 @@ fn unframed(text: Bytes) -> Bytes {
 impl EventEmitter {
     /// An emitter for `observers`, from `start` on; `None` if there are none.
     pub fn new(id: FilterId, start: Instant, observers: Vec<Box<dyn Observer>>) -> Option<Self> {
+        if observers.is_empty() {
+            return None;
+        }
         let mut inboxes = observers.iter().filter_map(|observer| observer.cancellations());
         let cancellations = inboxes.next().cloned();
-        let emitter = Self {
+        Some(Self {
             id,
             observers,
             cancellations,
@@ -191,8 +194,7 @@ impl EventEmitter {
             large_to_clients: BTreeMap::new(),
             unwritten: BTreeSet::new(),
             waits: BTreeSet::new(),
-        };
-        (!emitter.observers.is_empty()).then_some(emitter)
+        })
     }
 
     /// The filter.
