@@ -90,16 +90,16 @@ pub fn admit_page(server: &Server, parts: &Parts) -> Result<(), Refusal> {
 /// # Errors
 /// If a browser sent the request and its type is one of these.
 pub fn admit_body(server: &Server, parts: &Parts) -> Result<(), Refusal> {
-    let headers = &parts.headers;
-    // `fetch` of Node.js sends other `Sec-Fetch` headers, and is not a page.
-    let is_page = headers.contains_key(ORIGIN) || headers.contains_key(SITE);
-    if !server.check_pages || parts.method != Method::POST || !is_page {
+    if !server.check_pages || parts.method != Method::POST {
         return Ok(());
     }
+    let headers = &parts.headers;
     let whole = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
     let kind = whole.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
     let is_form = FORM_TYPES.iter().any(|form| kind.eq_ignore_ascii_case(form.as_bytes()));
-    if is_form { Err(Refusal::BodyType) } else { Ok(()) }
+    // `fetch` of Node.js sends other `Sec-Fetch` headers, and is not a page.
+    let is_page = || headers.contains_key(ORIGIN) || headers.contains_key(SITE);
+    if is_form && is_page() { Err(Refusal::BodyType) } else { Ok(()) }
 }
 
 /// Checks the token of a request where the listener requires one. True if the `Authorization` was
