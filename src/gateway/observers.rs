@@ -34,9 +34,9 @@ impl Observers {
         Connection::of(&self.counts)
     }
 
-    /// Whether any observer sees the calls of the route.
-    pub(crate) fn has_any(&self) -> bool {
-        !self.observers.is_empty()
+    /// Whether operators see the calls of the route, and may cancel them.
+    pub(crate) fn has_operators(&self) -> bool {
+        self.observers.iter().any(|factory| factory.has_operators())
     }
 
     /// Returns the emitter for the observers of a filter, if there are any. The filter belongs to the same conversation

@@ -67,6 +67,8 @@ pub(crate) struct RouteShared {
     /// then end too.
     pub(crate) over: Shutdown,
     hasher: RandomState,
+    /// The number of a caller without certificate and `Authorization`.
+    anonymous: u64,
     streams: AtomicUsize,
     /// Number of requests whose bodies are being read.
     reading: AtomicUsize,
@@ -93,6 +95,7 @@ impl RouteShared {
         shutdown: &Arc<Shutdown>,
         [bodies, spilled, kept]: [&Arc<ByteBudget>; 3],
     ) -> Self {
+        let hasher = RandomState::new();
         Self {
             counts: Arc::clone(&observers.counts),
             observers,
@@ -101,7 +104,8 @@ impl RouteShared {
             calls: InFlight::among(calls),
             shutdown: Arc::clone(shutdown),
             over: Shutdown::default(),
-            hasher: RandomState::new(),
+            anonymous: caller_of(&hasher, None, &HeaderMap::new()),
+            hasher,
             streams: AtomicUsize::new(0),
             reading: AtomicUsize::new(0),
             bodies: Arc::clone(bodies),
@@ -268,7 +272,11 @@ impl RouteState {
     /// Returns a number for the caller with this certificate and `Authorization`.
     pub(crate) fn caller(&self, parts: &Parts) -> u64 {
         let certificate = parts.extensions.get::<ClientName>();
-        self.shared.hasher.hash_one((certificate, self.credentials(&parts.headers)))
+        // Most clients show neither, and two hashes cost more than a look.
+        if certificate.is_none() && !parts.headers.contains_key(header::AUTHORIZATION) {
+            return self.shared.anonymous;
+        }
+        caller_of(&self.shared.hasher, certificate, &parts.headers)
     }
 
     /// Whether some clients with the server's own transport are served through a relay of Milepost.
@@ -278,15 +286,25 @@ impl RouteState {
 
     /// Returns a number for this `Authorization`.
     pub(crate) fn credentials(&self, headers: &HeaderMap) -> u64 {
-        let values: Vec<&[u8]> =
-            headers.get_all(header::AUTHORIZATION).iter().map(|value| value.as_bytes()).collect();
-        // Hashed with a random key, so that the number reveals nothing about the credentials. It is valid as long as
-        // the process runs.
-        self.shared.hasher.hash_one(values)
+        credentials_of(&self.shared.hasher, headers)
     }
 }
 
-/// Returns the policy of a route, with the learned durations of its calls.
+/// A number for the caller with this certificate and the `Authorization` in `headers`.
+fn caller_of(hasher: &RandomState, certificate: Option<&ClientName>, headers: &HeaderMap) -> u64 {
+    hasher.hash_one((certificate, credentials_of(hasher, headers)))
+}
+
+/// A number for the `Authorization` in `headers`.
+fn credentials_of(hasher: &RandomState, headers: &HeaderMap) -> u64 {
+    let values: Vec<&[u8]> =
+        headers.get_all(header::AUTHORIZATION).iter().map(|value| value.as_bytes()).collect();
+    // Hashed with a random key: the number reveals nothing about the credentials, and is valid as long as the process
+    // runs.
+    hasher.hash_one(values)
+}
+
+/// The policy of a route, with the durations that were learned of its calls.
 pub(crate) fn policy_of(
     routes: &Routes,
     route: &Route,

@@ -114,6 +114,11 @@ pub trait ObserverFactory: Debug + Send + Sync {
         scope: Scope,
         policy: &Arc<Policy>,
     ) -> Option<Box<dyn Observer>>;
+
+    /// Whether operators see calls through the observers, and may cancel them ([`Observer::cancellations`]).
+    fn has_operators(&self) -> bool {
+        false
+    }
 }
 
 /// A message that arrives in pieces.
@@ -175,9 +180,12 @@ fn unframed(text: Bytes) -> Bytes {
 impl EventEmitter {
     /// Makes an emitter for `observers` that begins at `start`; `None` if there are no observers.
     pub fn new(id: FilterId, start: Instant, observers: Vec<Box<dyn Observer>>) -> Option<Self> {
+        if observers.is_empty() {
+            return None;
+        }
         let mut inboxes = observers.iter().filter_map(|observer| observer.cancellations());
         let cancellations = inboxes.next().cloned();
-        let emitter = Self {
+        Some(Self {
             id,
             observers,
             cancellations,
@@ -187,8 +195,7 @@ impl EventEmitter {
             large_to_clients: LiteMap::new(),
             unwritten: BTreeSet::new(),
             waits: BTreeSet::new(),
-        };
-        (!emitter.observers.is_empty()).then_some(emitter)
+        })
     }
 
     /// Returns the id of the filter.

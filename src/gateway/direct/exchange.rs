@@ -217,11 +217,16 @@ impl Exchange {
     }
 }
 
+/// Passes everything that is due to `each`, and notes it as written.
 fn drain(filter: &mut FilterGuard, at: std::time::Instant, mut each: impl FnMut(Transmit)) {
-    while let Some(transmit) = filter.poll_transmit(at, OWN) {
+    // After an answer nothing is left to do, and finding that out costs less than to do it.
+    while !filter.is_idle(at, OWN) {
+        let Some(transmit) = filter.poll_transmit(at, OWN) else {
+            filter.apply(at, Input::MarkWritten(OWN));
+            return;
+        };
         each(transmit);
     }
-    filter.apply(at, Input::MarkWritten(OWN));
 }
 
 impl EventHandler for Exchange {

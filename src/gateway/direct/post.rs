@@ -114,7 +114,7 @@ impl Direct {
         }
         if let Some(message) = &message
             && self.state.shared.shutdown.turns_newcomers_away()
-            && message.method().as_deref() == Some(mcp::INITIALIZE)
+            && message.is_method(mcp::INITIALIZE)
             && !parts.headers.contains_key(SESSION_ID)
         {
             return Err(Box::new(leaving(message.id().as_deref())));
@@ -160,7 +160,7 @@ impl Post {
             set_outlives(if is_modern { Outlives::Nothing } else { Outlives::UntilSent });
             let origin = origin_of(&parts);
             let is_seen = state.shared.observers.has_operators();
-            let (request, control) = self.request((address, parts, body), is_seen);
+            let (request, control) = self.request((address, parts, body), proxy_auth, is_seen);
             return Box::pin(self.ask(client, request, origin, control));
         }
         let (request, control) = self.request((address, parts, body), None);
@@ -192,8 +192,7 @@ impl Post {
             &self.direct.state.shared.observers,
             self.direct.sessions.scope(self.session.as_ref(), self.request_head.session_id()),
         );
-        let method = self.message.as_ref().and_then(Message::method);
-        let listens = method.as_deref() == Some(mcp::LISTEN);
+        let listens = self.is_method(mcp::LISTEN);
         exchange.begins((!listens).then(|| self.direct.state.shared.calls.open()), control);
         if let Some(lifecycle) = self.direct.state.route.lifecycle() {
             exchange.only_answers(lifecycle);
@@ -288,8 +287,11 @@ impl Post {
 
     /// Whether the message is the client's `initialized` notification.
     fn begins(&self) -> bool {
-        let method = self.message.as_ref().and_then(Message::method);
-        method.as_deref() == Some(mcp::INITIALIZED)
+        self.is_method(mcp::INITIALIZED)
+    }
+
+    fn is_method(&self, name: &str) -> bool {
+        self.message.as_ref().is_some_and(|message| message.is_method(name))
     }
 
     /// Returns the revision of this request: the one that it names, or else the one agreed in its session.
@@ -302,9 +304,8 @@ impl Post {
     fn upgrades(&self) -> Option<Duration> {
         let after = self.direct.state.route.upgrade_after?;
         let message = self.message.as_ref().filter(|message| message.kind() == Kind::Request)?;
-        let method = message.method()?;
-        let listed =
-            self.direct.state.route.upgrade_methods.iter().any(|listed| *listed == *method);
+        let mut methods = self.direct.state.route.upgrade_methods.iter();
+        let listed = methods.any(|listed| message.is_method(listed));
         let proven = match &self.session {
             Some(session) => session.is_proven(self.request_head.caller),
             // The server may no longer know the session, and an early stream would hide the status that says so.
@@ -312,7 +313,7 @@ impl Post {
             None => self.direct.accepted.contains(self.request_head.caller),
         };
         let known = self.members.has_token() || self.request_head.names_revision;
-        let wanted = (listed || method == mcp::TOOLS_CALL) && proven && known;
+        let wanted = (listed || message.is_method(mcp::TOOLS_CALL)) && proven && known;
         let after = if self.request_head.limits_events { after.max(LATE_UPGRADE) } else { after };
         (wanted && self.request_head.reads_events && self.origin_headers().is_some())
             .then_some(after)
@@ -371,7 +372,7 @@ impl Post {
     pub(crate) fn begin(&self, headers: &HeaderMap, exchange: &mut Exchange) {
         let (Some(id), Some(message)) = (headers.get(SESSION_ID), &self.message) else { return };
         let sessions = &self.direct.sessions;
-        let is_new = message.method().as_deref() == Some(mcp::INITIALIZE);
+        let is_new = message.is_method(mcp::INITIALIZE);
         match &self.session {
             // Some servers send a new `Mcp-Session-Id` with every response: another name of the client's session.
             Some(session) if !is_new => sessions.also_called(id.as_bytes(), session),

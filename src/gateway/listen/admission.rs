@@ -89,16 +89,16 @@ pub fn admit_page(server: &Server, parts: &Parts) -> Result<(), Refusal> {
 /// # Errors
 /// If a browser sent the request with such a type.
 pub fn admit_body(server: &Server, parts: &Parts) -> Result<(), Refusal> {
-    let headers = &parts.headers;
-    // Only these two headers show that a page sent the request: `fetch` of Node.js sends other `Sec-Fetch` headers.
-    let is_page = headers.contains_key(ORIGIN) || headers.contains_key(SITE);
-    if !server.check_pages || parts.method != Method::POST || !is_page {
+    if !server.check_pages || parts.method != Method::POST {
         return Ok(());
     }
+    let headers = &parts.headers;
     let whole = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
     let kind = whole.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
     let is_form = FORM_TYPES.iter().any(|form| kind.eq_ignore_ascii_case(form.as_bytes()));
-    if is_form { Err(Refusal::BodyType) } else { Ok(()) }
+    // `fetch` of Node.js sends other `Sec-Fetch` headers, and is not a page.
+    let is_page = || headers.contains_key(ORIGIN) || headers.contains_key(SITE);
+    if is_form && is_page() { Err(Refusal::BodyType) } else { Ok(()) }
 }
 
 /// Checks the token of a request if the listener requires one. Returns whether `Authorization` was meant for Milepost,

@@ -258,10 +258,10 @@ pub(super) fn admit_upgrade(parts: &Parts) -> Result<(), Refusal> {
             .split(|byte| *byte == b',')
             .any(|option| option.trim_ascii().eq_ignore_ascii_case(b"upgrade"))
     };
-    let mut offered = parts.headers.get_all(UPGRADE).iter();
-    // `Upgrade` is valid only if `Connection` names it (RFC 9110, 7.8).
+    let is_other = |line: &HeaderValue| !line.as_bytes().eq_ignore_ascii_case(b"h2c");
+    // `Upgrade` counts only where `Connection` names it (RFC 9110, 7.8).
     let wants_another = parts.headers.get_all(CONNECTION).iter().any(named)
-        && offered.any(|line| !line.as_bytes().eq_ignore_ascii_case(b"h2c"));
+        && parts.headers.get_all(UPGRADE).iter().any(is_other);
     if wants_another { Err(Refusal::Upgrade) } else { Ok(()) }
 }
 

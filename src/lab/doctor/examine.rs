@@ -285,7 +285,7 @@ impl Examiner {
             self.calls.iter().rposition(is).map(|at| (at, named))
         };
         let token = |call: &ObservedCall| {
-            call.token.as_ref().and_then(|token| Key::read(&token.to_string().into()))
+            call.token.as_ref().and_then(|token| Key::read(&token.to_string()))
         };
         by(CallReference::Token, &|call| token(call).as_ref() == Some(&key))
             .or_else(|| {

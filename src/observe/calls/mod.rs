@@ -404,6 +404,10 @@ impl ObserverFactory for Watch {
         let how = (policy.call.masks.clone(), policy.observes());
         Some(Box::new(WatchedConversation::new(&self.table, route, scope, how)))
     }
+
+    fn has_operators(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

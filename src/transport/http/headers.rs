@@ -67,17 +67,26 @@ pub(crate) fn onward_headers(
             // Cookies are not forwarded as they are, because they are joined below.
             || *name == COOKIE
     };
-    // `Host` goes first, as RFC 9110, 7.2 recommends, and browsers and SDKs do.
-    let mut passed = HeaderMap::with_capacity(headers.len() + 4);
-    if let Some(host) = to.host {
-        passed.insert(HOST, host.clone());
-    }
-    let cookies = cookies(&headers);
-    forward(headers, passage, ours, &mut passed);
-    if let Some(cookies) = cookies {
-        passed.insert(COOKIE, cookies);
-    }
-    // Milepost has to read the messages, so it asks the server not to compress them.
+    let mut passed = match (headers, to.host) {
+        (Cow::Owned(mut headers), Some(host)) if is_forwarded_whole(&headers, passage, ours) => {
+            headers.insert(HOST, host.clone());
+            headers
+        }
+        (headers, host) => {
+            let mut passed = HeaderMap::with_capacity(headers.len() + 4);
+            // `Host` goes first, as RFC 9110, 7.2 recommends, and browsers and SDKs do.
+            if let Some(host) = host {
+                passed.insert(HOST, host.clone());
+            }
+            let cookies = cookies(&headers);
+            forward(headers, passage, ours, &mut passed);
+            if let Some(cookies) = cookies {
+                passed.insert(COOKIE, cookies);
+            }
+            passed
+        }
+    };
+    // Milepost has to read the messages, so the server is asked not to compress them.
     if !to.opaque {
         passed.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     }
@@ -161,6 +170,19 @@ pub(crate) fn next_hop_headers(headers: HeaderMap) -> HeaderMap {
     let mut passed = HeaderMap::with_capacity(headers.len() + 2);
     keep(Cow::Owned(headers), |name| *name == EXPECT, &mut passed);
     passed
+}
+
+/// Whether the headers of a request begin with `Host`, and all others are forwarded. Then the map itself is forwarded
+/// with another `Host`, because the headers are in the order that a new map would have: a removal would move others.
+fn is_forwarded_whole(
+    headers: &HeaderMap,
+    passage: &Passage<'_>,
+    ours: impl Fn(&HeaderName) -> bool,
+) -> bool {
+    let mut names = headers.keys();
+    // Without `Connection` no header is named as one of the connection.
+    names.next() == Some(&HOST)
+        && !names.any(|name| is_hop_by_hop(name) || stays_here(name, passage, &ours))
 }
 
 fn forward(
@@ -398,7 +420,7 @@ mod tests {
                     let received = Version::HTTP_11;
                     let passage =
                         Passage { via: &via, rules, received, body_changes, traffic: None };
-                    let to = Onward { host: *host, opaque, replaces_authorization: opaque };
+                    let to = Onward { host: *host, opaque, authorization_was_ours: opaque };
                     let headers = map(&headers);
                     whole += usize::from(is_forwarded_whole(&headers, &passage, |_| false));
                     let made = onward_headers(Cow::Borrowed(&headers), &passage, &to);

@@ -188,8 +188,8 @@ pub(crate) async fn whole(body: RequestBody, max: usize) -> Result<Bytes, Reques
 /// Returns the requests of a message, and separately the cancellations in an array, which take effect once the server
 /// has accepted the POST.
 pub(crate) fn cancels_apart(message: &Message) -> (SmallVec<[Message; 1]>, Vec<Message>) {
-    let cancels = |one: &Message| one.method().as_deref() == Some(mcp::CANCELLED);
-    // The quick path: nearly all clients send a single message.
+    let cancels = |one: &Message| one.is_method(mcp::CANCELLED);
+    // A single message is what nearly all clients send.
     if message.kind() != Kind::Batch || !message.elements().any(|one| cancels(&one)) {
         return (smallvec![message.clone()], Vec::new());
     }
@@ -199,7 +199,7 @@ pub(crate) fn cancels_apart(message: &Message) -> (SmallVec<[Message; 1]>, Vec<M
 
 /// Returns the cancellations in a message of a client: the message itself, or those in an array.
 pub(crate) fn cancels_in(message: &Message) -> Vec<Message> {
-    let cancels = |one: &Message| one.method().as_deref() == Some(mcp::CANCELLED);
+    let cancels = |one: &Message| one.is_method(mcp::CANCELLED);
     match message.kind() {
         // A client may send an array of any length, so only a limited number of elements is examined.
         Kind::Batch => message.elements().take(BATCH_MAX).filter(cancels).collect(),

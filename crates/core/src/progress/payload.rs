@@ -173,7 +173,7 @@ impl TransmitKind {
                 let only = message.elements().all(|one| is_answer(&one));
                 Self::Batch(answers.filter_map(|one| one.id_key()).collect(), only)
             }
-            _ if message.method().as_deref() == Some(mcp::PROGRESS) => Self::Progress,
+            _ if message.is_method(mcp::PROGRESS) => Self::Progress,
             _ => Self::Other,
         }
     }

@@ -88,9 +88,38 @@ const fn zero_byte(word: u64) -> u64 {
     word.wrapping_sub(every(1)) & !word & every(0x80)
 }
 
+/// Length in bytes of the beginning of a string that is searched without a call. Nearly all strings of an envelope are
+/// shorter, and the call of a loop costs twice as much as these words.
+const SHORT_STRING: usize = 24;
+
 /// Returns the position after the string whose opening quote is at `at`; `None` if the string is not closed.
 fn skip_string(text: &[u8], at: usize) -> Option<usize> {
-    let mut at = at + 1;
+    let start = at + 1;
+    let mut from = start;
+    while from < start + SHORT_STRING
+        && let Some(word) = text.get(from..).and_then(<[u8]>::first_chunk)
+    {
+        let word = u64::from_le_bytes(*word);
+        let quotes = zero_byte(word ^ every(b'"'));
+        let found = quotes | zero_byte(word ^ every(b'\\'));
+        if found == 0 {
+            from += 8;
+            continue;
+        }
+        from += found.trailing_zeros() as usize / 8;
+        // Only the lowest bit of `found` is certain. If `quotes` has the bit, it is also the lowest bit of `quotes`.
+        if quotes & found & found.wrapping_neg() != 0 {
+            return Some(from + 1);
+        }
+        break;
+    }
+    skip_rest_of_string(text, from)
+}
+
+/// Returns the position after a string that continues at `at`.
+// Not inlined: the end of each short string would then pay for the registers of this loop.
+#[inline(never)]
+fn skip_rest_of_string(text: &[u8], mut at: usize) -> Option<usize> {
     loop {
         let found = at + quote_or_backslash(text.get(at..)?)?;
         if text[found] == b'"' {
@@ -295,13 +324,22 @@ pub fn elements(text: &[u8]) -> Option<(Vec<Range<usize>>, usize)> {
 
 /// Whether a quoted key spells `name`, possibly with escapes.
 pub fn key_is(key: &[u8], name: &str) -> bool {
-    match key.get(1..key.len().saturating_sub(1)) {
-        Some(inner) if inner == name.as_bytes() => true,
-        Some(inner) if inner.contains(&b'\\') => {
-            unescape(key).is_some_and(|key| *key == *name.as_bytes())
-        }
-        _ => false,
-    }
+    let inner = within_quotes(key);
+    inner == name.as_bytes()
+        || has_backslash(inner) && unescape(key).is_some_and(|key| *key == *name.as_bytes())
+}
+
+/// The text between the quotes of a key.
+pub(crate) fn within_quotes(key: &[u8]) -> &[u8] {
+    key.get(1..key.len().saturating_sub(1)).unwrap_or_default()
+}
+
+/// Whether a text contains a backslash. Keys and other short texts are read in words, where [`slice::contains`] reads
+/// each byte.
+pub(crate) fn has_backslash(text: &[u8]) -> bool {
+    let (words, rest) = text.as_chunks::<8>();
+    let is_in = |word: &[u8; 8]| zero_byte(u64::from_le_bytes(*word) ^ every(b'\\')) != 0;
+    words.iter().any(is_in) || rest.contains(&b'\\')
 }
 
 /// Returns the last value of the member `name` of the object `text`, because JSON readers use the last member if a key
@@ -317,23 +355,23 @@ pub fn members<const N: usize>(text: &Bytes, names: [&str; N]) -> [Option<Bytes>
     let mut found = [const { None }; N];
     for member in Members::new(text) {
         let key = &text[member.key];
-        // Only if a key equals none of the names literally, its escapes are read.
-        let plain = key.get(1..key.len().saturating_sub(1)).unwrap_or_default();
+        // Escapes are looked for only in a key that is no name as it stands.
+        let plain = within_quotes(key);
         let mut place = names.iter().position(|name| name.as_bytes() == plain);
-        if place.is_none() && plain.contains(&b'\\') {
+        if place.is_none() && has_backslash(plain) {
             place = names.iter().position(|name| key_is(key, name));
         }
         if let Some(place) = place {
-            found[place] = Some(member.value);
+            found[place] = Some(text.slice(member.value));
         }
     }
-    found.map(|range: Option<Range<usize>>| range.map(|range| text.slice(range)))
+    found
 }
 
 /// Returns the bytes of a JSON string. A lone surrogate becomes its three-byte form. `None` if `text` is not a string.
 pub fn unescape(text: &[u8]) -> Option<Cow<'_, [u8]>> {
     let inner = text.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
-    if !inner.contains(&b'\\') {
+    if !has_backslash(inner) {
         return Some(Cow::Borrowed(inner));
     }
     struct Raw;
@@ -445,6 +483,35 @@ mod tests {
             for control in 0..b' ' {
                 let whole = format!("{text}{}\"", char::from(control));
                 assert_eq!(end_of_plain(whole.as_bytes()), Some(text.len()), "{whole:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn strings_end_at_the_first_quote_that_is_not_escaped() {
+        for length in 0..100 {
+            let text = "é~!]\u{7f}a".chars().cycle().take(length).collect::<String>();
+            for inner in ["", "\\\\", "\\\"", "\\\"\\\\\\\"", "\\n#", "]\\\\"] {
+                for behind in ["", "\"", ",\"b\":1}", "\\\"\\\"........................"] {
+                    let string = format!("\"{text}{inner}{text}\"");
+                    let whole = format!("{string}{behind}");
+                    assert_eq!(skip_value(whole.as_bytes(), 0), Some(string.len()), "{whole}");
+                    let open = &string[..string.len() - 1];
+                    assert_eq!(skip_value(open.as_bytes(), 0), None, "{open}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn backslashes_are_found_at_every_place() {
+        for length in 0..40 {
+            let mut text = vec![b'a'; length];
+            assert!(!has_backslash(&text));
+            for place in 0..length {
+                text[place] = b'\\';
+                assert!(has_backslash(&text), "{place} of {length}");
+                text[place] = b']';
             }
         }
     }

@@ -44,6 +44,9 @@ pub fn is_utf8(text: &[u8]) -> bool {
 
 /// Whether a text contains anything that looks like the escape of a surrogate, paired or not.
 fn mentions_surrogate(text: &[u8]) -> bool {
+    // Most short texts have no escape at all, and a search for one byte costs less.
+    let Some(first) = memchr::memchr(b'\\', text) else { return false };
+    let text = &text[first..];
     UNICODE_ESCAPE.find_iter(text).any(|at| {
         let digits = text.get(at + 2..at + 4);
         // The digits may be missing because the piece ends here. Then the answer has to be yes.

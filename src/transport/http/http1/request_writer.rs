@@ -226,13 +226,18 @@ fn text_of(head: &Parts, length: RequestLength, room: usize) -> Vec<u8> {
     text
 }
 
-/// Returns the digits of a number.
-fn decimal(number: u64, digits: &mut [u8; 20]) -> &[u8] {
-    let mut left = &mut digits[..];
-    // Twenty digits suffice for every number.
-    let _ = write!(left, "{number}");
-    let spare = left.len();
-    &digits[..20 - spare]
+/// The digits of a number, without the formatting of the standard library, which costs ten times as much. Twenty digits
+/// suffice for every number.
+fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
+    let mut first = digits.len();
+    for digit in digits.iter_mut().rev() {
+        *digit = b'0' + u8::try_from(number % 10).unwrap_or_default();
+        (first, number) = (first - 1, number / 10);
+        if number == 0 {
+            break;
+        }
+    }
+    &digits[first..]
 }
 
 #[cfg(test)]
@@ -259,6 +264,13 @@ mod tests {
             request.headers_mut().append(CONTENT_LENGTH, length);
         }
         request
+    }
+
+    #[test]
+    fn a_number_has_its_digits() {
+        for number in [0, 7, 10, 99, 1_204, 10_000_000_000, u64::MAX] {
+            assert_eq!(decimal(number, &mut [0; 20]), number.to_string().as_bytes());
+        }
     }
 
     #[test]

@@ -13,7 +13,11 @@ use super::read_buffer::take_out;
 /// Limit of the length of a body that a response may declare, in bytes.
 const BODY_BYTES_MAX: u64 = u64::MAX - 2;
 
-/// Reads one response. After an error it reads nothing more.
+/// The largest beginning of a body, in bytes, that is copied with the head that it arrived with. A reader that keeps a
+/// part of either keeps both.
+const BODY_WITH_HEAD_MAX: usize = 1 << 10;
+
+/// Reads one response. After an error the reader is at its end.
 #[derive(Debug)]
 pub struct ResponseDecoder {
     /// The method of the request, on which the length of the body depends.
@@ -85,7 +89,7 @@ impl ResponseDecoder {
             if matches!(bytes[0], b'\r' | b'\n') {
                 return Err(MalformedResponse::EmptyLine);
             }
-            let Some((head, length)) = parse(bytes, &mut self.spare)? else {
+            let Some((head, length, copy)) = parse(bytes, &mut self.spare)? else {
                 if bytes.len() >= HEAD_BYTES_MAX {
                     return Err(MalformedResponse::HeadTooLong);
                 }
@@ -102,9 +106,19 @@ impl ResponseDecoder {
             self.body = Some(framing(&head, &self.method)?);
             // Set before the body is read, because bytes after the body make the connection unusable.
             self.is_persistent = is_persistent(&head);
-            return match self.body(bytes) {
-                Ok(data) => Ok(Some((head, data))),
-                // The head is complete and is returned. The fault is reported when the body is read.
+            return match self.decode(bytes) {
+                Ok(count) => {
+                    // A body with a known length is where it was read; chunks were moved together.
+                    let is_copied = matches!(self.body, Some(BodyDecoder::Length(_)))
+                        && copy.len() >= length + count;
+                    let data = match count {
+                        0 => Bytes::new(),
+                        _ if is_copied => copy.slice(length..length + count),
+                        _ => take_out(bytes),
+                    };
+                    Ok(Some((head, data)))
+                }
+                // The head is whole and reaches the client. The fault is reported when the body is read.
                 Err(fault) => {
                     self.fault = Some(fault);
                     Ok(Some((head, Bytes::new())))
@@ -119,6 +133,15 @@ impl ResponseDecoder {
     /// # Errors
     /// If the body is malformed after the data that was returned before.
     pub fn body(&mut self, bytes: &mut BytesMut) -> Result<Bytes, MalformedResponse> {
+        self.decode(bytes)?;
+        Ok(take_out(bytes))
+    }
+
+    /// Reads all of `bytes`, and leaves their data there. Returns the length of the data.
+    ///
+    /// # Errors
+    /// As for [`ResponseDecoder::body`].
+    fn decode(&mut self, bytes: &mut BytesMut) -> Result<usize, MalformedResponse> {
         if let Some(fault) = self.fault {
             return Err(fault);
         }
@@ -138,7 +161,7 @@ impl ResponseDecoder {
             Some(fault) if decoded.data == 0 => Err(fault),
             _ => {
                 bytes.truncate(decoded.data);
-                Ok(take_out(bytes))
+                Ok(decoded.data)
             }
         }
     }
@@ -199,12 +222,12 @@ fn has_blank_line(bytes: &[u8]) -> bool {
         .any(|at| matches!(bytes[at + 1..], [b'\n', ..] | [b'\r', b'\n', ..]))
 }
 
-/// Parses the head at the beginning of `bytes` (RFC 9112, 4 and 5). Returns it with its length, if it is complete. Its
-/// headers use the memory of `spare`.
+/// The head at the beginning of `bytes` (RFC 9112, 4 and 5), its length, and the copy that its headers are slices of, if
+/// the head is whole. Its headers are in the place of `spare`. What follows a head and is short is copied with it.
 fn parse(
     bytes: &[u8],
     spare: &mut HeaderMap,
-) -> Result<Option<(Response<()>, usize)>, MalformedResponse> {
+) -> Result<Option<(Response<()>, usize, Bytes)>, MalformedResponse> {
     let mut lines = [const { MaybeUninit::uninit() }; HEADERS_MAX];
     let mut parsed = httparse::Response::new(&mut []);
     let parser = httparse::ParserConfig::default();
@@ -223,8 +246,9 @@ fn parse(
     *head.status_mut() = status.ok_or(malformed)?;
     *head.version_mut() =
         if parsed.version == Some(1) { Version::HTTP_11 } else { Version::HTTP_10 };
-    // All values are slices of one copy, so that all headers together cost one allocation.
-    let shared = Bytes::copy_from_slice(&bytes[..length]);
+    // All values are slices of one copy: one allocation for all headers, and for a small answer.
+    let is_small = bytes.len() - length <= BODY_WITH_HEAD_MAX;
+    let shared = Bytes::copy_from_slice(if is_small { bytes } else { &bytes[..length] });
     let headers = head.headers_mut();
     *headers = std::mem::take(spare);
     headers.reserve(parsed.headers.len());
@@ -237,7 +261,7 @@ fn parse(
         let value = value.map_err(|_| MalformedResponse::Head(httparse::Error::HeaderValue))?;
         headers.append(name, value);
     }
-    Ok(Some((head, length)))
+    Ok(Some((head, length, shared)))
 }
 
 /// Returns how the end of a body is recognised (RFC 9112, 6.3). A length that two readers may understand differently is

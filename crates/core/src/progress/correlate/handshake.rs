@@ -156,7 +156,8 @@ mod tests {
         handshake.ask_for_logs(&policy, &mut to_server);
         handshake.ask_for_logs(&policy, &mut to_server);
         assert!(to_server.pop().is_some() && to_server.is_empty());
-        let (id, open) = (Key::Text(Bytes::from_static(SET_LEVEL_ID)), OpenCalls::default());
+        let (id, open) =
+            (Key::Text(Bytes::from_static(SET_LEVEL_ID)), OpenCalls::new(&Policy::default()));
         assert!(!handshake.is_answer_to_us(&Key::Integer(1), &open));
         assert!(handshake.is_answer_to_us(&id, &open));
         assert!(!handshake.is_answer_to_us(&id, &open));

@@ -31,7 +31,7 @@ pub const CALLS_MAX: usize = 1024;
 pub(crate) type Attributed = (CallId, Option<Repair>);
 
 /// The open calls of one connection: their state, their names, and the streams of their messages.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct OpenCalls {
     /// Boxed, because each node of the map reserves space for eleven values.
     calls: FewMap<CallId, Box<Call>>,
@@ -52,7 +52,17 @@ pub struct OpenCalls {
 impl OpenCalls {
     /// Returns an empty collection of calls.
     pub(crate) fn new(policy: &Policy) -> Self {
-        Self { ledger: Ledger::new(policy), ..Self::default() }
+        // Field by field: a default value would make a second ledger for each filter, only to drop it.
+        Self {
+            calls: FewMap::default(),
+            ledger: Ledger::new(policy),
+            by_pair: FewMap::default(),
+            by_stream: FewMap::default(),
+            expiries: BTreeSet::new(),
+            overflowed: false,
+            has_own_tasks: false,
+            next: 0,
+        }
     }
 
     /// Adds a call. Returns `None` if there are too many.

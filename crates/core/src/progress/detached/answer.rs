@@ -206,6 +206,8 @@ impl DetachedWork {
         let modern = call.revision.or(gate.calls.handshake.revision) == Some(Revision::V2026_07_28);
         let asks_for_task = call.asks_for_task && !modern;
         let (method, is_tool_call) = (call.method.clone(), call.is_tool_call());
+        // The outcome is for the record of the call, which is the only reader of `isError`.
+        let has_record = !call.shadow && !call.is_recorded;
         let result = message.result();
         if &*method == mcp::TOOLS_LIST
             && let Some(result) = &result
@@ -248,7 +250,7 @@ impl DetachedWork {
             }
             // The duration of a call that immediately became a task says nothing about the duration of its work.
             _ if asks_for_task => Outcome::Interim,
-            Some(result) if is_tool_call => outcome_of(&result),
+            Some(result) if is_tool_call && has_record => outcome_of(&result),
             None => Outcome::Error,
             _ => Outcome::Result,
         };

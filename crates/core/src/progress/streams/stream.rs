@@ -171,6 +171,11 @@ impl Stream {
     pub(crate) fn push(&mut self, item: Item) {
         self.pieces += usize::from(matches!(item.kind, ItemKind::Piece { .. }));
         self.queued += item.payload.len();
+        if self.queue.capacity() == 0 {
+            // The answer of a request is the only message of most streams: the usual first room of a queue, for four
+            // messages, is a larger piece of memory than an allocator keeps at hand.
+            self.queue.reserve_exact(1);
+        }
         self.queue.push_back(item);
     }
 

@@ -32,7 +32,8 @@ const SHORT_DIGITS: usize = 18;
 
 impl Key {
     /// Reads raw JSON text; `None` if the text is neither a string nor a number.
-    pub fn read(text: &Bytes) -> Option<Self> {
+    pub fn read(text: &(impl AsRef<[u8]> + ?Sized)) -> Option<Self> {
+        let text = text.as_ref();
         match text.first()? {
             b'"' => {
                 // Copied, because a key may exist much longer than the buffer that it came in.
@@ -47,12 +48,15 @@ impl Key {
     fn number(text: &[u8]) -> Option<Self> {
         if let [first @ b'1'..=b'9', rest @ ..] = text
             && rest.len() < SHORT_DIGITS
-            && rest.iter().all(u8::is_ascii_digit)
         {
-            // The path of nearly all request ids.
-            let digit = |digit: u8| i64::from(digit - b'0');
-            let value = rest.iter().fold(digit(*first), |value, next| value * 10 + digit(*next));
-            return Some(Self::Integer(value));
+            // The path for nearly all ids of requests.
+            let mut digits = rest.iter();
+            let value = digits.try_fold(i64::from(first - b'0'), |value, digit| {
+                digit.is_ascii_digit().then(|| value * 10 + i64::from(digit - b'0'))
+            });
+            if let Some(value) = value {
+                return Some(Self::Integer(value));
+            }
         }
         let text = std::str::from_utf8(text).ok()?;
         // Rust's parser accepts `-0` and `007`, but `-0` is the number 0, and `007` is not a JSON number. Both are

@@ -162,21 +162,34 @@ impl Message {
     }
 
     fn take(&mut self, raw: &[u8], member: &json::Member) {
-        let key = json::unescape(&raw[member.key.clone()]);
-        let slot = match key.as_deref() {
-            Some(b"id") => &mut self.id,
-            Some(b"method") => &mut self.method,
-            Some(b"params") => &mut self.params,
-            Some(b"result") => &mut self.result,
-            Some(b"error") => &mut self.error,
-            Some(b"jsonrpc") => {
+        let key = &raw[member.key.clone()];
+        let plain = json::within_quotes(key);
+        // The key is compared as it stands first: nearly no key has an escape.
+        if !self.take_named(raw, plain, member)
+            && json::has_backslash(plain)
+            && let Some(name) = json::unescape(key)
+        {
+            self.take_named(raw, &name, member);
+        }
+    }
+
+    /// Notes the position of a member with this name. False if it is no member of an envelope.
+    fn take_named(&mut self, raw: &[u8], name: &[u8], member: &json::Member) -> bool {
+        let slot = match name {
+            b"id" => &mut self.id,
+            b"method" => &mut self.method,
+            b"params" => &mut self.params,
+            b"result" => &mut self.result,
+            b"error" => &mut self.error,
+            b"jsonrpc" => {
                 self.version = Version::of(&raw[member.value.clone()]);
-                return;
+                return true;
             }
-            _ => return,
+            _ => return false,
         };
         self.odd |= slot.is_some();
         *slot = Some(member.value.clone());
+        true
     }
 
     /// Recognises a large answer without reading all of it. Reads only the short members before the result, the
@@ -248,7 +261,7 @@ impl Message {
 
     /// Returns the id as a key that can be compared; `None` if the id is neither a string nor a number.
     pub fn id_key(&self) -> Option<Key> {
-        self.id().and_then(|id| Key::read(&id))
+        self.id.clone().and_then(|id| Key::read(&self.raw[id]))
     }
 
     /// Returns the method, with its escapes read.
@@ -256,7 +269,14 @@ impl Message {
         self.method.clone().and_then(|method| json::decode_str(&self.raw[method]))
     }
 
-    /// Returns the raw `params`.
+    /// Whether the method is `name`, escapes read: as a comparison with [`Message::method`], which is read for it only
+    /// where it has an escape.
+    pub fn is_method(&self, name: &str) -> bool {
+        let method = self.method.clone().map(|method| &self.raw[method]);
+        method.is_some_and(|method| method.first() == Some(&b'"') && json::key_is(method, name))
+    }
+
+    /// The raw `params`.
     pub fn params(&self) -> Option<Bytes> {
         self.part(&self.params)
     }
