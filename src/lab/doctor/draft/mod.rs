@@ -333,6 +333,7 @@ fn named_total_of<'a>(value: &MemberPlace, places: &[&'a MemberPlace]) -> Option
             && place.parent == value.parent
             && place.pointer != value.pointer
             && !totals.is_empty()
+            && !numbers.is_empty()
             && totals.len() == place.values.len()
             && least > 0.0
             && numbers.iter().all(|value| *value <= least)
@@ -469,6 +470,11 @@ mod tests {
             "progress = \"/percent\" scale = \"percent\"",
         );
         check(&[json!({ "progress": "40%" })], "progress = \"/progress\"");
+        check(&[json!({ "progress": "8,5%", "total": 9 })], "progress = \"/progress\"");
+        check(
+            &[json!({ "percent": "8 %" }), json!({ "percent": "45%" })],
+            "progress = \"/percent\" scale = \"percent\"",
+        );
     }
 
     /// Checks the table that is drafted from JSON objects on one line.
