@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::Examiner;
 use super::aside::TextStream;
+use super::{Examiner, dialect_of};
 use crate::lab::doctor::draft::template::{self, TEXTS_MAX};
 use crate::lab::doctor::draft::{Draft, SAMPLES_MAX};
 use crate::lab::doctor::findings::{Finding, shown};
@@ -43,11 +43,12 @@ pub(in crate::lab) fn is_of_specification(method: &str) -> bool {
 
 /// Notifications by their methods.
 #[derive(Default)]
-pub(super) struct UnknownMethods {
-    by_method: BTreeMap<String, Vec<UnknownNotification>>,
+pub(super) struct NotificationsByMethod {
+    pub(super) by_method: BTreeMap<String, Vec<KeptNotification>>,
 }
 
-pub(super) struct UnknownNotification {
+/// A notification that is kept for the end of the conversation.
+pub(super) struct KeptNotification {
     pub(super) message: Message,
     /// The number of the call that was open, or the last one.
     pub(super) call: usize,
@@ -56,7 +57,7 @@ pub(super) struct UnknownNotification {
 }
 
 /// Some of many messages, of the whole time: the first, the last, and others between them at equal distances.
-fn samples(seen: &[UnknownNotification]) -> Vec<(Bytes, usize)> {
+pub(super) fn samples(seen: &[KeptNotification]) -> Vec<(Bytes, usize)> {
     let count = seen.len().min(SAMPLES_MAX);
     let last = seen.len().saturating_sub(1);
     let place = |at: usize| at * last / count.saturating_sub(1).max(1);
@@ -64,9 +65,14 @@ fn samples(seen: &[UnknownNotification]) -> Vec<(Bytes, usize)> {
     chosen.map(|one| (one.message.raw().clone(), one.call)).collect()
 }
 
-impl UnknownMethods {
-    pub(super) fn add(&mut self, method: String, one: UnknownNotification) {
+impl NotificationsByMethod {
+    pub(super) fn add(&mut self, method: String, one: KeptNotification) {
         self.by_method.entry(method).or_default().push(one);
+    }
+
+    /// The number of notifications of a method.
+    pub(super) fn count(&self, method: &str) -> usize {
+        self.by_method.get(method).map_or(0, Vec::len)
     }
 }
 
@@ -141,6 +147,34 @@ impl Examiner {
             .or_else(|| members.values().find_map(|inner| self.named_inside(inner, depth + 1)))
     }
 
+    /// Judges the methods that a dialect claims. If the dialect finds nothing in any of their messages, clients see
+    /// nothing of them behind Milepost either: another dialect has to take its place.
+    pub(super) fn judge_claimed(&mut self) {
+        let claimed = std::mem::take(&mut self.claimed).by_method;
+        let dialects = claimed.iter().filter_map(|(method, seen)| {
+            let (dialect, rule) = dialect_of(method)?;
+            let is_read = seen.iter().any(|one| dialect.finds_content(&one.message));
+            Some((method, (dialect.name(), rule, is_read)))
+        });
+        let dialects: BTreeMap<_, _> = dialects.collect();
+        let is_of_use = |name| dialects.values().any(|(one, _, is_read)| *one == name && *is_read);
+        for (method, (name, rule, _)) in &dialects {
+            let Some(seen) = claimed.get(*method) else { continue };
+            let draft = (!is_of_use(*name)).then(|| Draft::new(&samples(seen), &self.calls));
+            let draft = draft.filter(Draft::says_something);
+            let found = match &draft {
+                Some(_) => (Rule::MethodUnknown, (*method).clone()),
+                None => (*rule, (*name).to_owned()),
+            };
+            for one in seen {
+                self.found_named(found.0, Some(found.1.clone()), &one.message);
+            }
+            if let Some(draft) = draft {
+                self.set_draft(Rule::MethodUnknown, (*method).clone(), draft);
+            }
+        }
+    }
+
     /// Judges the unknown methods.
     pub(super) fn judge_unknown(&mut self) {
         let is_told = self.calls.iter().any(|call| call.reports > 0);
@@ -152,7 +186,7 @@ impl Examiner {
                 true => Rule::MethodUnknown,
                 false => Rule::MethodOther,
             };
-            for UnknownNotification { message, call, is_over } in seen {
+            for KeptNotification { message, call, is_over } in seen {
                 self.found_named(rule, Some(method.clone()), &message);
                 if rule == Rule::MethodUnknown {
                     self.foreign_report(call, is_over, &message);
@@ -247,8 +281,8 @@ mod tests {
     fn samples_are_of_the_whole_time() {
         let chosen = |count: usize| -> Vec<usize> {
             let message = Message::parse(Bytes::from_static(b"{}"));
-            let one = |call| UnknownNotification { message: message.clone(), call, is_over: false };
-            let seen: Vec<UnknownNotification> = (0..count).map(one).collect();
+            let one = |call| KeptNotification { message: message.clone(), call, is_over: false };
+            let seen: Vec<KeptNotification> = (0..count).map(one).collect();
             samples(&seen).into_iter().map(|(_, call)| call).collect()
         };
         for count in [0, 1, 2, SAMPLES_MAX] {
