@@ -16,7 +16,6 @@ use crate::gateway::refusals::events_head;
 use crate::gateway::route_state::StreamPermit;
 use crate::transport::http::body::Body;
 use crate::transport::http::client::UpstreamBody;
-use crate::transport::http::shutdown::SHUTTING_DOWN;
 use crate::transport::mcp_http::content::Content;
 use crate::transport::mcp_http::lost_session;
 
@@ -62,7 +61,7 @@ impl Post {
         while !exchange.take_answers(&mut answers) {
             tokio::select! {
                 () = exchange.next_elsewhere() => {}
-                () = &mut ending => exchange.fail(SHUTTING_DOWN, None),
+                () = &mut ending => exchange.stop(),
             }
         }
         self.answered(parts, answers)

@@ -76,7 +76,7 @@ impl<const N: usize> Each<N> {
 #[derive(Debug)]
 pub struct RouteCounts {
     path: Box<str>,
-    calls: [Each<11>; 2],
+    calls: [Each<12>; 2],
     in_flight: Gauge,
     duration: Histogram,
     first_progress: Histogram,
