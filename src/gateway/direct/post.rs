@@ -54,7 +54,7 @@ pub(crate) struct Post {
     pub(crate) direct: Arc<Direct>,
     pub(crate) request_head: RequestHead,
     session: Option<Arc<Session>>,
-    message: Option<Message>,
+    pub(super) message: Option<Message>,
     /// The members of the message that decide about it.
     members: RequestMembers,
     /// The revision that the message names.
@@ -368,10 +368,11 @@ impl Post {
                 Some(session) => session.refuse(caller),
                 None => self.direct.accepted.set(caller, false),
             }
-        } else if status == StatusCode::NOT_FOUND
-            && let Some(id) = id
-        {
-            self.direct.sessions.forget_for(id, caller);
+        } else if status == StatusCode::NOT_FOUND {
+            match id {
+                Some(id) => self.direct.sessions.forget_for(id, caller),
+                None => self.tell_of_missing_endpoint(headers),
+            }
         }
     }
 

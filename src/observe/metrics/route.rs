@@ -21,7 +21,7 @@ const VERDICTS: [&str; 3] = ["forwarded", "repaired", "withheld"];
 const ORIGINS: [&str; 4] = ["server", "text", "heartbeat", "estimate"];
 
 /// The kinds of errors of servers.
-const ERRORS: [&str; 12] = [
+const ERRORS: [&str; 13] = [
     "connect",
     "connect-timeout",
     "local",
@@ -34,6 +34,7 @@ const ERRORS: [&str; 12] = [
     "endpoint",
     "redirected",
     "credential",
+    "not-found",
 ];
 
 /// The reasons for which bodies of requests are not taken.
@@ -96,7 +97,7 @@ pub struct RouteCounts {
     dropped_mail: Counter,
     unspilled_answers: Counter,
     upgrades: Counter,
-    upstream_errors: Each<12>,
+    upstream_errors: Each<13>,
     traffic: Traffic,
     children: Gauge,
     child_starts: Counter,
@@ -311,7 +312,7 @@ impl RouteCounts {
     }
 
     /// Counts a failure of the server, which is one of `connect`, `connect-timeout`, `local`, `proxy`, `streams-full`,
-    /// `http`, `compressed`, `idle`, `child`, `endpoint`, `redirected`, `credential`.
+    /// `http`, `compressed`, `idle`, `child`, `endpoint`, `redirected`, `credential`, `not-found`.
     pub fn upstream_error(&self, kind: &str) {
         if let Some(place) = ERRORS.iter().position(|known| *known == kind) {
             self.upstream_errors.add(place, 1);
