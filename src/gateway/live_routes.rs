@@ -20,6 +20,7 @@ use crate::gateway::dispatch::Proxy;
 use crate::gateway::file_contents::files_of;
 use crate::gateway::observers::Observers;
 use crate::gateway::refusals::{no_route, read_or_refuse, refuse_unread};
+use crate::gateway::route_changes::Changes;
 use crate::gateway::route_state::{RouteShared, RouteState, policy_of};
 use crate::observe::durations::DurationStore;
 use crate::observe::metrics::{RouteCounts, Tables};
@@ -72,21 +73,6 @@ impl fmt::Debug for ServedRoute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("ServedRoute").field(&self.live.state.route.path).finish()
     }
-}
-
-/// The numbers of added, removed, changed and unchanged routes of a reload.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Changes {
-    /// The number of new routes.
-    pub added: usize,
-    /// The number of removed routes.
-    pub removed: usize,
-    /// The number of routes with other settings or another server.
-    pub changed: usize,
-    /// The number of these routes that have another server.
-    pub moved: usize,
-    /// The number of unchanged routes.
-    pub unchanged: usize,
 }
 
 /// Routes that can be served as soon as they apply ([`Proxy::apply`]).
@@ -193,15 +179,15 @@ impl Proxy {
                 }
                 Some(old) => {
                     let live = self.live_route(routes, route, Some(old), memory)?;
-                    changes.changed += 1;
+                    changes.changed.push(route.path.clone());
                     if !Arc::ptr_eq(&live.state.shared, &old.state.shared) {
-                        changes.moved += 1;
+                        changes.moved.push(route.path.clone());
                         prepared.retired.push(Arc::clone(old));
                     }
                     live
                 }
                 None => {
-                    changes.added += 1;
+                    changes.added.push(route.path.clone());
                     let before = removed.iter().find(|old| old.state.route.path == route.path);
                     self.live_route(routes, route, before, memory)?
                 }
@@ -211,7 +197,7 @@ impl Proxy {
         let is_gone =
             |live: &&Arc<LiveRoute>| routes.iter().all(|route| route.path != live.state.route.path);
         let gone: Vec<Arc<LiveRoute>> = now.iter().filter(is_gone).cloned().collect();
-        changes.removed = gone.len();
+        changes.removed = gone.iter().map(|live| live.state.route.path.clone()).collect();
         prepared.removed = removed.iter().filter(is_gone).cloned().collect();
         prepared.removed.extend(gone.iter().cloned());
         prepared.retired.extend(gone);
