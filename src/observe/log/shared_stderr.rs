@@ -11,7 +11,8 @@ const LINE_END_WAIT: Duration = Duration::from_secs(2);
 static STDERR: LazyLock<SharedWriter<io::Stderr>> =
     LazyLock::new(|| SharedWriter::new(io::stderr()));
 
-/// Writes text of a child to Milepost's standard error, unchanged. Blocks until the text is read.
+/// Writes text of a child to Milepost's standard error, unchanged. Log lines that wait for the end of the child's line
+/// are written behind that line. Blocks while nobody reads standard error.
 ///
 /// # Errors
 /// If the text cannot be written.
@@ -19,7 +20,7 @@ pub fn write_child_text(text: &[u8]) -> io::Result<()> {
     STDERR.write_child_text(text)
 }
 
-/// Lets log lines wait no longer: the child writes nothing more.
+/// Notes that the child writes nothing more, so that log lines no longer wait for the end of its last line.
 pub fn end_child_text() {
     STDERR.end_child_text();
 }
@@ -37,8 +38,9 @@ pub(super) fn write_log_lines(lines: &[u8]) -> io::Result<()> {
     STDERR.write_log_lines(lines)
 }
 
-// A thread that writes has locked `to` and may be blocked. No thread that has locked `state` is ever
-// blocked. A thread that needs both locks `to` first.
+// A thread holds `to` while it writes, and blocks as long as nobody reads standard error. `state` is therefore a lock of
+// its own, which is never held during a write: `has_open_line` and `end_child_text` never block. A thread that needs both
+// locks takes `to` first, so that no two threads wait for each other.
 struct SharedWriter<W> {
     to: Mutex<W>,
     state: Mutex<SharedState>,
@@ -87,7 +89,8 @@ impl<W: Write> SharedWriter<W> {
         let (lines, rest) = text.split_at(memchr::memrchr(b'\n', text).map_or(0, |at| at + 1));
         if !lines.is_empty() {
             to.write_all(lines)?;
-            // Under a flood, the log's thread would never find the right moment itself.
+            // The waiting log lines are written here and not by the log's thread: a child that writes without a pause
+            // would begin its next line before that thread runs.
             let waiting = {
                 let mut state = self.lock();
                 state.open_line = None;
@@ -122,7 +125,8 @@ impl<W: Write> SharedWriter<W> {
             drop(self.changed.wait_timeout_while(state, patience, waits));
             to = self.writer();
             state = self.lock();
-            // The writer that ended the line has written the lines, and has finished now that `to` is free.
+            // Nothing waits any more: `write_child_text` has taken the log lines. It has also written them, because it
+            // holds `to` until then.
             if state.waiting.take().is_none() {
                 return Ok(());
             }
