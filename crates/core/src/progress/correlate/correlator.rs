@@ -164,6 +164,7 @@ impl Correlator {
             signature: draft.signature,
             joined: None,
             attempts: 1,
+            client_limit: None,
         })?;
         if let Some(copy) = copy {
             // The server may report with the copy, which has another type than the token.

@@ -91,7 +91,7 @@ impl Gate {
             && call.task.is_none()
             && call.is_tool_call()
             && call.meter.can_rise();
-        let heartbeat = &settings.heartbeat;
+        let heartbeat = &settings.heartbeat.within(call.client_limit);
         wanted
             .then(|| next_heartbeat(heartbeat, call.opened, call.sent.at, call.reports.began))
             .flatten()
