@@ -248,6 +248,7 @@ fn of_many_calls_the_failed_the_silent_and_the_longest_are_found_on_a_phone_too(
         assert!(seen["sort"].as_str().unwrap().starts_with("Took"), "{seen:#}");
         assert_eq!(seen["youngest"], "tool-066");
         assert!(seen["recent"].as_f64().unwrap() < 5000.0, "{seen:#}");
+        assert_eq!(seen["routes"], json!([]), "no figure of the table of routes is cut");
         assert!(seen["header"]["title"].as_f64().unwrap() < 30.0, "{seen:#}");
         assert_eq!(seen["header"]["cut"], json!([]));
         proxy.finish();

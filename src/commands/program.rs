@@ -264,6 +264,9 @@ async fn wrap_one(args: &WrapArgs) -> ExitCode {
         Ok(wrapped) => wrapped,
         Err(error) => return report(&error, 2),
     };
+    for warning in &wrapped.warnings {
+        tracing::warn!("{warning}");
+    }
     warn_of_writers(wrapped.state_dir.as_deref());
     let memory = DurationStore::open(wrapped.state_dir.as_deref());
     wrapped.policy.learned = memory.of(&wrapped.label);
@@ -407,10 +410,11 @@ async fn diagnose(args: DoctorArgs) -> ExitCode {
 
 /// Runs `milepost try`. Exit code 0: every call was answered; 1: one was not; 2: no call can be made.
 async fn try_out(args: TryArgs) -> ExitCode {
-    let playground = match args.resolve() {
-        Ok(playground) => playground,
+    let (playground, warnings) = match args.resolve() {
+        Ok(resolved) => resolved,
         Err(error) => return report(&error, 2),
     };
+    warnings.iter().for_each(|warning| eprintln!("milepost: {warning}"));
     child::adopt_orphans();
     match playground::run(playground, &mut io::stdout()).await {
         Ok(true) => ExitCode::SUCCESS,

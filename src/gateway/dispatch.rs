@@ -35,6 +35,7 @@ use crate::transport::http::body::Body;
 use crate::transport::http::client::InProcess;
 use crate::transport::http::endpoints::EndpointKind;
 use crate::transport::http::in_flight::InFlight;
+use crate::transport::http::refusal::Refusal;
 use crate::transport::http::request_body::RequestBody;
 use crate::transport::http::shutdown::{MOVED, Shutdown};
 use crate::transport::http::via::Via;
@@ -175,7 +176,20 @@ impl Proxy {
         Either::Right(Box::pin(rare))
     }
 
-    /// Answers a request that is not an ordinary call on an unchanged route.
+    /// Counts a request to a route that the file no longer has, and logs it, as requests to unknown paths are.
+    fn tell_of_removed(&self, live: &LiveRoute) {
+        self.metrics.count_refusal(Refusal::NoRoute.name());
+        let Some(left_out) = log::may_log_refusal() else { return };
+        tracing::info!(
+            reason = Refusal::NoRoute.name(),
+            status = StatusCode::NOT_FOUND.as_u16(),
+            route = live.state.route.path,
+            left_out = (left_out > 0).then_some(left_out),
+            "refused: a reload has removed the route, whose open calls continue"
+        );
+    }
+
+    /// Answers a request of any kind, on a route with any history.
     async fn handle_rare(
         &self,
         served: ServedRoute,
@@ -188,9 +202,14 @@ impl Proxy {
             false => (served.live, body),
             true => match Box::pin(served.find_session(&parts, &part, body)).await {
                 Ok(found) => found,
-                Err(refusal) => return *refusal,
-            },
-        };
+                Err(refusal) => {
+                    if removed && refusal.status() == StatusCode::NOT_FOUND {
+                        self.tell_of_removed(&live);
+                    }
+                    return *refusal;
+                }
+            };
+        }
         match part {
             // Boxed: a rare case must not make the future of a call larger.
             EndpointKind::WellKnown(path) => Box::pin(live.direct.well_known(parts, &path)).await,

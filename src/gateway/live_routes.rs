@@ -19,6 +19,7 @@ use crate::gateway::dispatch::Proxy;
 use crate::gateway::file_contents::files_of;
 use crate::gateway::observers::Observers;
 use crate::gateway::refusals::{no_route, read_or_refuse, refuse_unread};
+use crate::gateway::route_changes::Changes;
 use crate::gateway::route_state::{RouteShared, RouteState, policy_of};
 use crate::observe::durations::DurationStore;
 use crate::observe::metrics::{RouteCounts, Tables};
@@ -132,22 +133,7 @@ impl fmt::Debug for ServedRoute {
     }
 }
 
-/// The numbers of added, removed, changed and unchanged routes of a reload.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Changes {
-    /// The number of new routes.
-    pub added: usize,
-    /// The number of removed routes.
-    pub removed: usize,
-    /// The number of routes with other settings or another server.
-    pub changed: usize,
-    /// The number of changed routes that have another server.
-    pub moved: usize,
-    /// The number of unchanged routes.
-    pub unchanged: usize,
-}
-
-/// Routes that are ready to be served, once they are applied ([`Proxy::apply`]).
+/// Routes that can be served as soon as they apply ([`Proxy::apply`]).
 pub struct Prepared {
     routes: Vec<Arc<LiveRoute>>,
     /// Old values of routes that have another server now or were removed.
@@ -254,15 +240,15 @@ impl Proxy {
                 }
                 Some(old) => {
                     let live = self.live_route(routes, route, Some(old), memory)?;
-                    changes.changed += 1;
+                    changes.changed.push(route.path.clone());
                     if !Arc::ptr_eq(&live.state.shared, &old.state.shared) {
-                        changes.moved += 1;
+                        changes.moved.push(route.path.clone());
                         prepared.retired.push(Arc::clone(old));
                     }
                     live
                 }
                 None => {
-                    changes.added += 1;
+                    changes.added.push(route.path.clone());
                     let before = removed.iter().find(|old| old.state.route.path == route.path);
                     self.live_route(routes, route, before, memory)?
                 }
@@ -272,7 +258,7 @@ impl Proxy {
         let is_gone =
             |live: &&Arc<LiveRoute>| routes.iter().all(|route| route.path != live.state.route.path);
         let gone: Vec<Arc<LiveRoute>> = now.iter().filter(is_gone).cloned().collect();
-        changes.removed = gone.len();
+        changes.removed = gone.iter().map(|live| live.state.route.path.clone()).collect();
         prepared.removed = removed.iter().filter(is_gone).cloned().collect();
         prepared.removed.extend(gone.iter().cloned());
         prepared.retired.extend(gone);

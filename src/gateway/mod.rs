@@ -14,5 +14,6 @@ pub mod live_routes;
 pub(crate) mod mcp_server;
 pub(crate) mod observers;
 pub(crate) mod refusals;
+pub mod route_changes;
 pub mod route_state;
 pub(crate) mod server_log;

@@ -13,6 +13,7 @@ use crate::gateway::client_limits::fair_share::SharePermit;
 use crate::gateway::client_limits::{ClientPermit, LimitedClient, OverLimit};
 use crate::gateway::observers::Observers;
 use crate::observe::durations::{DurationStore, label_of_route};
+use crate::observe::log::LogBudget;
 use crate::observe::metrics::RouteCounts;
 use crate::progress::Policy;
 use crate::transport::byte_budget::{ByteBudget, ByteShare};
@@ -78,6 +79,8 @@ pub(crate) struct RouteShared {
     pub(crate) spilled: Arc<ByteBudget>,
     /// The budget for messages that wait in memory, of all routes.
     pub(crate) kept: Arc<ByteBudget>,
+    /// The log lines about a server that has nothing at the address of the route.
+    pub(crate) missing_endpoint: LogBudget,
     /// Counts the reloads of the settings.
     generation: AtomicU64,
     /// The state for calls that begin from now on.
@@ -111,6 +114,7 @@ impl RouteShared {
             bodies: Arc::clone(bodies),
             spilled: Arc::clone(spilled),
             kept: Arc::clone(kept),
+            missing_endpoint: LogBudget::one_a_minute(),
             generation: AtomicU64::new(0),
             latest: Mutex::default(),
             retired: AtomicBool::new(false),

@@ -235,7 +235,9 @@ impl EventEmitter {
                 self.passed.remove(&Some(*stream));
                 self.large_to_clients.remove(stream);
             }
-            Input::CloseServer(why) | Input::FailCalls(_, why) => self.break_off(at, why),
+            Input::CloseServer(why) | Input::FailCalls(_, why) | Input::StopCalls(why) => {
+                self.break_off(at, why)
+            }
             _ => {}
         }
         // A replay assumes that clients read immediately, so unread messages are recorded as an input.

@@ -13,6 +13,7 @@ use crate::protocol::jsonrpc::{Kind, Message, Scan};
 use crate::relay::spooled_response::SpooledResponse;
 use crate::relay::states::{RelayMode, ServerOutput};
 use crate::transport::clock::now;
+use crate::transport::http::shutdown::SHUTTING_DOWN;
 
 impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
     /// Handles all client messages that have arrived.
@@ -31,7 +32,11 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
                     self.filter.apply(now(), Input::CloseClients);
                     return self.clients_gone();
                 }
-                FromClient::Over => return self.clients_gone(),
+                FromClient::Over => {
+                    // The leg writes the error to the client. Here the calls end, before the end of the server does it.
+                    self.stop_calls(SHUTTING_DOWN);
+                    return self.clients_gone();
+                }
                 FromClient::Settings(policy) => self.set_policy(&policy),
                 FromClient::Raw(bytes) => self.server.send_part(MessagePart::Raw(bytes), &None),
                 FromClient::Opened(stream, kind, pacing) => self.open(stream, kind, pacing),

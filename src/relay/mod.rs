@@ -393,7 +393,12 @@ impl<C: ClientLeg, S: ServerLeg> Relay<C, S> {
         self.filter.apply(now, Input::CloseServer(why.into()));
     }
 
-    /// Returns the leg towards the server.
+    /// Milepost stops: open calls get an error with the reason `why`.
+    pub fn stop_calls(&mut self, why: &str) {
+        self.filter.apply(now(), Input::StopCalls(why.into()));
+    }
+
+    /// The leg towards the server.
     pub fn server(&mut self) -> &mut S {
         &mut self.server
     }

@@ -11,6 +11,9 @@ use crate::relay::{ClientLeg, Relay, RelayStep, ServerLeg};
 /// Deadline for a client to read the last messages before the proxy ends.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
+/// The error of calls that are open when Milepost is told to end.
+const STOPPED: &str = "Milepost is shutting down";
+
 /// Relays messages until the clients have ended and their calls are answered, the server has ended, or `ended` is
 /// ready. Then ends the session at the server. Calls that are open when the clients end may continue for `grace`. `log`
 /// receives all events.
@@ -32,7 +35,10 @@ pub async fn run<C: ClientLeg, S: ServerLeg>(
                 RelayStep::ClientGone => break "the client has gone",
                 RelayStep::ServerDone => break "the MCP server ended before it answered",
             },
-            () = &mut ended => break "milepost is shutting down",
+            () = &mut ended => {
+                relay.stop_calls(STOPPED);
+                break STOPPED;
+            }
             () = due(patient_until) => break "the client has said its last word",
         }
         while let Some(record) = relay.poll_event() {

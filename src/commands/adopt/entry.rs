@@ -254,7 +254,8 @@ impl<'a> ServerObject<'a> {
                 }
                 None => Edit::insert(args.start() + 1, words(self.comma(member))),
             },
-            // No `--` is added: its absence tells `unwrap` that the server had no arguments.
+            // No `--` stands before the server's command here. `unwrap` takes this as the sign that the entry had no list
+            // of arguments, and removes the whole list, so that `--undo` restores the entry as it was.
             None => {
                 let words: Vec<&str> = begin.iter().map(String::as_str).chain([raw]).collect();
                 Edit::insert(command.end(), self.args_member(member, &words))

@@ -26,7 +26,9 @@ use self::remote::{RemoteArgs, at_address, bearer_in};
 use crate::commands::init::InitArgs;
 use crate::commands::show_calls::name_of_command;
 use crate::commands::stats;
-use crate::config::routes::{Route, Routes, RoutesError, StdioUpstream, Upstream, WrappedServer};
+use crate::config::routes::{
+    ConfigFault, Route, Routes, RoutesError, StdioUpstream, Upstream, WrappedServer,
+};
 use crate::config::values::StateDir;
 use crate::lab::diff::DiffArgs;
 use crate::lab::export::ExportArgs;
@@ -321,6 +323,8 @@ pub struct Wrapped {
     pub recording: Option<Recording>,
     /// A short, readable name of the server.
     pub name: String,
+    /// Warnings about the route file.
+    pub warnings: Vec<ConfigFault>,
 }
 
 /// The reason why arguments cannot be used, if the command-line parser does not find it.
@@ -387,16 +391,18 @@ impl WrapArgs {
         let mut own = Vec::new();
         let mut route = None;
         let mut kept = None;
+        let mut warnings = Vec::new();
         if let Some(file) = &self.policy.config {
             let routes = Routes::load(file)?.with_strict_files(self.strict_files)?;
-            for warning in routes.file_warnings() {
-                tracing::warn!("{warning}");
-            }
+            warnings = routes.file_warnings();
             routes.apply_defaults(&mut policy);
             let name = self.policy.route.as_deref();
             // If the command line names the server, the file need not have a route.
             route = match routes.find(name) {
-                Err(_) if name.is_none() && !self.command.is_empty() => None,
+                Err(_) if name.is_none() && !self.command.is_empty() => {
+                    warnings.extend(routes.unnamed_route());
+                    None
+                }
                 found => Some(found?.clone()),
             };
             if let Some(route) = &route {
@@ -428,7 +434,7 @@ impl WrapArgs {
         }
         let state_dir = durations::state_dir(self.state_dir.as_ref(), kept.as_ref());
         let recording = self.record.recording();
-        Ok(Wrapped { policy, server, label, state_dir, recording, name })
+        Ok(Wrapped { policy, server, label, state_dir, recording, name, warnings })
     }
 
     fn server(&self, route: Option<Route>) -> Result<WrappedServer, WrapError> {

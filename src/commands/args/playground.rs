@@ -11,6 +11,7 @@ use super::policy::PolicyArgs;
 use super::record::RecordArgs;
 use super::remote::RemoteArgs;
 use super::{LogArgs, WrapArgs, WrapError, Wrapped};
+use crate::config::routes::ConfigFault;
 use crate::config::values::{StateDir, positive_time, time};
 use crate::lab::color::ColorChoice;
 use crate::lab::doctor::playground::Playground;
@@ -49,11 +50,11 @@ pub struct TryArgs {
 }
 
 impl TryArgs {
-    /// Returns the server with the settings of `wrap`, and the call.
+    /// Returns the server with the settings of `wrap`, and the call; and warnings about the route file.
     ///
     /// # Errors
     /// If the route file cannot be used, or does not fit the arguments.
-    pub fn resolve(self) -> Result<Playground, WrapError> {
+    pub fn resolve(self) -> Result<(Playground, Vec<ConfigFault>), WrapError> {
         let call = self.call.map(|tool| (tool, self.args.0));
         let wrap = WrapArgs {
             policy: self.policy,
@@ -68,8 +69,8 @@ impl TryArgs {
             command: self.command,
         };
         let (timeout, colors) = (self.timeout, self.color.palette());
-        let Wrapped { policy, server, .. } = wrap.resolve()?;
+        let Wrapped { policy, server, warnings, .. } = wrap.resolve()?;
         let is_asked = io::stdin().is_terminal() && io::stdout().is_terminal();
-        Ok(Playground { policy, server, call, timeout, colors, is_asked })
+        Ok((Playground { policy, server, call, timeout, colors, is_asked }, warnings))
     }
 }

@@ -54,6 +54,27 @@ const KEYS: [(&str, &str); 15] = [
     ("", "press any key"),
 ];
 
+/// The keys at the foot of the table, the most useful first; the last two are shown at any width.
+const TABLE_KEYS: [&str; 9] = [
+    "Enter open",
+    "/ words",
+    "f failed, silent",
+    "s sort",
+    "x cancel",
+    "o in flight",
+    "t all requests",
+    "? help",
+    "q quit",
+];
+
+/// The keys at the foot of a table with some of the calls, as [`TABLE_KEYS`].
+const FILTER_KEYS: [&str; 7] =
+    ["Esc clears", "Enter open", "s sort", "x cancel", "p pause", "? help", "q quit"];
+
+/// The keys at the foot of a call, as [`TABLE_KEYS`].
+const CALL_KEYS: [&str; 8] =
+    ["Esc back", "j/k scroll", "g first", "G newest", "x cancel", "p pause", "? help", "q back"];
+
 /// The title of the column with the texts of calls.
 const WORDS: &str = "MESSAGE";
 
@@ -98,11 +119,11 @@ pub(super) fn draw(
     let head = draw_head(screen, &styles, now);
     let (mut body, foot) = match &mut screen.view {
         TopView::Table => {
-            (draw_table(screen, width, room, &styles, now), draw_table_foot(screen, &styles))
+            (draw_table(screen, width, room, &styles, now), draw_table_foot(screen, width, &styles))
         }
         TopView::Call(opened) => {
             let row = screen.calls.row(&opened.key, now);
-            let keys = "Esc back  j/k scroll  g first  G newest  x cancel  p pause  ? help  q back";
+            let keys = keys_within(width, &CALL_KEYS);
             let body = draw_call(width, room, opened, row.as_ref(), &styles);
             (body, TopLine::new(keys, &styles.dim))
         }
@@ -308,7 +329,15 @@ fn draw_question(screen: &TopScreen, styles: &Styles) -> Option<TopLine> {
     Some(TopLine::new(one_line(why), &styles.bad))
 }
 
-fn draw_table_foot(screen: &TopScreen, styles: &Styles) -> TopLine {
+/// Returns the keys that fit into this many columns. The last two, for help and for the end, are always among them.
+fn keys_within(width: usize, keys: &[&str]) -> String {
+    let (optional, last) = keys.split_at(keys.len().saturating_sub(2));
+    let line = |count: usize| [&optional[..count], last].concat().join("  ");
+    let mut longest_first = (0..=optional.len()).rev().map(line);
+    longest_first.find(|keys| keys.len() <= width).unwrap_or_else(|| line(0))
+}
+
+fn draw_table_foot(screen: &TopScreen, width: usize, styles: &Styles) -> TopLine {
     let filters = filters(screen).join(", ");
     match (screen.is_typing, filters.is_empty()) {
         (true, _) => TopLine::from(vec![
@@ -317,17 +346,14 @@ fn draw_table_foot(screen: &TopScreen, styles: &Styles) -> TopLine {
             TopSpan::new("█", &styles.bar),
             TopSpan::new("  Enter keeps, Esc clears", &styles.dim),
         ]),
-        (false, false) => TopLine::from(vec![
-            TopSpan::new(filters, &styles.bold),
-            TopSpan::new(
-                "  Esc clears  Enter open  s sort  x cancel  p pause  ? help  q quit",
-                &styles.dim,
-            ),
-        ]),
-        (false, true) => TopLine::new(
-            "Enter open  / words  f failed, silent  o in flight  t all requests  s sort  x cancel  ? help  q quit",
-            &styles.dim,
-        ),
+        (false, false) => {
+            let filters = filters + "  ";
+            let used = TopLine::plain(filters.clone()).width();
+            let keys = keys_within(width.saturating_sub(used), &FILTER_KEYS);
+            let filters = TopSpan::new(filters, &styles.bold);
+            TopLine::from(vec![filters, TopSpan::new(keys, &styles.dim)])
+        }
+        (false, true) => TopLine::new(keys_within(width, &TABLE_KEYS), &styles.dim),
     }
 }
 

@@ -82,6 +82,31 @@ impl Drawn {
 }
 
 #[test]
+fn the_keys_at_the_foot_fit_every_width() {
+    for (width, keys, foot) in [
+        (
+            120,
+            "",
+            "Enter open  / words  f failed, silent  s sort  x cancel  o in flight  t all requests  ? help  q quit",
+        ),
+        (80, "", "Enter open  / words  f failed, silent  s sort  x cancel  ? help  q quit"),
+        (40, "", "Enter open  / words  ? help  q quit"),
+        (10, "", "? help  q"),
+        (80, "\n", "Esc back  j/k scroll  g first  G newest  x cancel  p pause  ? help  q back"),
+        (60, "\n", "Esc back  j/k scroll  g first  G newest  ? help  q back"),
+    ] {
+        let mut drawn = Drawn::new(width, 20);
+        drawn.press(keys);
+        assert_eq!(drawn.lines().last().unwrap(), foot, "{width}");
+    }
+    for width in [40, 60, 80] {
+        let mut drawn = Drawn::new(width, 20);
+        drawn.press("o");
+        assert!(drawn.lines().last().unwrap().ends_with("? help  q quit"), "{:?}", drawn.lines());
+    }
+}
+
+#[test]
 fn a_narrow_table_leaves_changes_out_and_cuts_no_number() {
     let mut drawn = Drawn::new(110, 12);
     let calls = CALLS.replace(r#"{"lift":2}"#, r#"{"lift":41},"withheld":{"late":3}"#);

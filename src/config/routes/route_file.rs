@@ -371,11 +371,30 @@ impl Routes {
         Ok(self)
     }
 
+    /// Returns the warning that the settings of no route are used, if the file has several routes and none is named.
+    pub fn unnamed_route(&self) -> Option<ConfigFault> {
+        let [first, _, ..] = &self.routes[..] else { return None };
+        let what = format!(
+            "the settings of its routes are not used, only those for every route, because no route is named; write \
+             --route {} for one of {}",
+            first.path,
+            self.paths().join(", ")
+        );
+        Some(ConfigFault::of_file(&self.path, what))
+    }
+
+    fn paths(&self) -> Vec<&str> {
+        self.routes.iter().map(|route| &*route.path).collect()
+    }
+
     fn no_route(&self, name: Option<&str>) -> RoutesError {
-        let paths: Vec<&str> = self.routes.iter().map(|route| &*route.path).collect();
-        let asked = match name {
-            Some(name) => format!("there is no route {name:?}"),
-            None => "say which route is meant with --route".to_owned(),
+        let paths = self.paths();
+        let asked = match (name, &paths[..]) {
+            (Some(name), _) => format!("there is no route {name:?}"),
+            (None, [first, ..]) => {
+                format!("it is not clear which route is meant; write for instance --route {first}")
+            }
+            (None, []) => "a [[route]] is expected".to_owned(),
         };
         let near = name.and_then(|name| nearest(name, paths.iter().copied()));
         let known = match (near, &paths[..]) {

@@ -34,6 +34,7 @@ use crate::transport::clock::now;
 use crate::transport::http::body::Batch;
 use crate::transport::http::client::UpstreamError;
 use crate::transport::http::in_flight::InFlightGuard;
+use crate::transport::http::shutdown::SHUTTING_DOWN;
 use crate::transport::mcp_http::event_ids::EventIds;
 use crate::transport::mcp_http::event_message::{divided, message_in};
 
@@ -137,6 +138,11 @@ impl Exchange {
         self.filter.apply(now(), Input::FailCalls(status, why.into()));
     }
 
+    /// Milepost stops before the server has answered.
+    pub(crate) fn stop(&mut self) {
+        self.filter.apply(now(), Input::StopCalls(SHUTTING_DOWN.into()));
+    }
+
     /// Whether an answer is for a request of this exchange.
     pub(crate) fn awaits(&mut self, answer: &Message) -> bool {
         let id = answer.id_key();
@@ -184,7 +190,8 @@ impl Exchange {
             if let FilterEvent::Call(call) = &record {
                 is_ended_here |=
                     matches!(call.outcome, Outcome::TimedOut | Outcome::CancelledByOperator);
-                gave_up |= is_ended_here || call.outcome == Outcome::ServerGone;
+                let is_cut = matches!(call.outcome, Outcome::ServerGone | Outcome::ProxyStopped);
+                gave_up |= is_ended_here || is_cut;
             }
             if let FilterEvent::Message { number, verdict, .. } = record {
                 if !matches!(verdict, Verdict::Withheld(_)) {
@@ -414,6 +421,7 @@ impl EventHandler for Exchange {
         }
         let why = match error {
             None => "the server closed the stream without an answer".to_owned(),
+            Some(UpstreamError::BrokenOff(SHUTTING_DOWN)) => return self.stop(),
             Some(error) => error.for_clients(),
         };
         self.fail(&why, None);

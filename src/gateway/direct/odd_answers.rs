@@ -1,23 +1,25 @@
-//! Responses to POSTs that have a success status, but do not say clearly where the answer is: an empty response, or a
-//! body without a content type.
+//! Responses to POSTs that do not say clearly where the answer is: an empty response, a body without a content type, a
+//! lost session, a 404.
 
 use std::future::poll_fn;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::response::Parts;
-use http::{Response, StatusCode, header};
+use http::{HeaderMap, Response, StatusCode, header};
 use tokio::time::{Instant, timeout};
+use url::Url;
 
 use super::exchange::Exchange;
 use super::post::Post;
 use super::response::UpstreamAnswer;
+use crate::config::routes::Upstream;
 use crate::gateway::refusals::events_head;
-use crate::gateway::route_state::StreamPermit;
+use crate::gateway::route_state::{RouteState, StreamPermit};
+use crate::protocol::jsonrpc::Message;
+use crate::protocol::mcp;
 use crate::transport::http::body::Body;
 use crate::transport::http::client::UpstreamBody;
-use crate::transport::http::forwarder::BodyOrigin;
-use crate::transport::http::shutdown::SHUTTING_DOWN;
 use crate::transport::mcp_http::content::Content;
 use crate::transport::mcp_http::lost_session;
 
@@ -63,7 +65,7 @@ impl Post {
         while !exchange.take_answers(&mut answers) {
             tokio::select! {
                 () = exchange.next_elsewhere() => {}
-                () = &mut ending => exchange.fail(SHUTTING_DOWN, None),
+                () = &mut ending => exchange.stop(),
             }
         }
         self.answered(parts, answers)
@@ -100,7 +102,31 @@ impl Post {
         response
     }
 
-    /// Returns the answers that Milepost gives in the place of the server, as one JSON body.
+    /// Counts a 404 to a request without a session, and says in the log that the route's address is wrong.
+    pub(super) fn tell_of_missing_endpoint(&self, headers: &HeaderMap) {
+        let method = self.message.as_ref().and_then(Message::method);
+        // In 2026-07-28 a 404 with a JSON-RPC error means that the server does not know the method.
+        let may_be_answer = Content::of(headers) == Content::Json;
+        if may_be_answer && method.as_deref() != Some(mcp::INITIALIZE) {
+            return;
+        }
+        let RouteState { route, shared, .. } = &*self.direct.state;
+        shared.counts.upstream_error("not-found");
+        let Some(left_out) = shared.missing_endpoint.take(std::time::Instant::now()) else {
+            return;
+        };
+        let Upstream::Http(http) = &route.upstream else { return };
+        tracing::warn!(
+            route = route.path,
+            // Only the path: the rest of an address may contain a secret.
+            path = http.url.as_ref().map(Url::path),
+            left_out = (left_out > 0).then_some(left_out),
+            "the server answers 404 at the address of the route, and clients get this 404: correct the path in \
+             `upstream.url`, which for many servers is /mcp"
+        );
+    }
+
+    /// Returns Milepost's own answers as one JSON body, in the place of the server's response.
     pub(crate) fn answered_here(&self, answers: Vec<Bytes>) -> Response<Body> {
         let (mut parts, ()) = Response::new(()).into_parts();
         parts.headers = self.origin_headers().unwrap_or_default();

@@ -54,8 +54,8 @@ pub(crate) struct Post {
     pub(crate) direct: Arc<Direct>,
     pub(crate) request_head: RequestHead,
     session: Option<Arc<Session>>,
-    message: Option<Message>,
-    /// Members of the message that decide how it is handled.
+    pub(super) message: Option<Message>,
+    /// The members of the message that decide about it.
     members: RequestMembers,
     /// The revision that the message names.
     revision: Option<Revision>,
@@ -361,10 +361,11 @@ impl Post {
                 Some(session) => session.refuse(caller),
                 None => self.direct.accepted.refuse(caller),
             }
-        } else if status == StatusCode::NOT_FOUND
-            && let Some(id) = id
-        {
-            self.direct.sessions.forget_for(id, caller);
+        } else if status == StatusCode::NOT_FOUND {
+            match id {
+                Some(id) => self.direct.sessions.forget_for(id, caller),
+                None => self.tell_of_missing_endpoint(headers),
+            }
         }
     }
 

@@ -57,13 +57,25 @@ fn listen_cure(address: SocketAddr, source: &io::Error) -> &'static str {
     }
 }
 
+/// Returns an address that may be free, for an address on which the program cannot listen.
+fn other_address(address: SocketAddr, source: &io::Error) -> SocketAddr {
+    let (ip, port) = (address.ip(), address.port());
+    match source.kind() {
+        io::ErrorKind::AddrNotAvailable => SocketAddr::from(([127, 0, 0, 1], port)),
+        // The usual ports without a privilege are 8080 and 8443.
+        _ if port < FIRST_FREE_PORT => SocketAddr::new(ip, port + 8000),
+        _ => SocketAddr::new(ip, port.checked_add(1).unwrap_or(port - 1)),
+    }
+}
+
 /// The reason why the listeners cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The program cannot listen on an address.
     #[error(
-        "cannot listen on {address}; {}, or choose another address with `listen` in [{table}]",
-        listen_cure(*address, source)
+        "cannot listen on {address}; {}, or write another address in [{table}], such as listen = \"{}\"",
+        listen_cure(*address, source),
+        other_address(*address, source)
     )]
     Bind {
         /// The address.

@@ -17,7 +17,8 @@ use crate::gateway::file_contents::contents;
 use crate::gateway::fleet::FleetMember;
 use crate::gateway::listen::file_watch::{FileChange, FileWatch, LOOK_EVERY};
 use crate::gateway::listen::listeners::{Controls, Readiness};
-use crate::gateway::live_routes::{Changes, Prepared};
+use crate::gateway::live_routes::Prepared;
+use crate::gateway::route_changes::{Changes, listed};
 use crate::observe::durations::DurationStore;
 use crate::observe::error_chain::error_chain;
 use crate::observe::metrics::Reload;
@@ -262,7 +263,15 @@ impl Reloading {
         }
         info!(
             file = %self.path.display(),
-            added, removed, changed, moved, unchanged,
+            added = added.len(),
+            removed = removed.len(),
+            changed = changed.len(),
+            moved = moved.len(),
+            unchanged,
+            added_routes = listed(&added),
+            removed_routes = listed(&removed),
+            changed_routes = listed(&changed),
+            moved_routes = listed(&moved),
             "reloaded"
         );
     }

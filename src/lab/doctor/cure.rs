@@ -10,6 +10,8 @@ use super::rules::{Rule, Weight};
 use crate::config::routes::{Environment, Preset, Routes, RoutesError};
 use crate::config::settings::toml_text;
 use crate::config::values::{DEFAULT_DIALECTS, Word};
+use crate::progress::dialect;
+use crate::progress::dialect::Dialect;
 
 /// The path of the route in suggested files.
 pub const PATH: &str = "/server";
@@ -150,8 +152,8 @@ fn dialects(found: &Examined, own: &[(String, String)], known: &[String]) -> Opt
         return None;
     }
     let first = if known.is_empty() { vec![DEFAULT_DIALECTS] } else { Vec::new() };
-    let all: Vec<&str> =
-        first.into_iter().chain(known.iter().map(String::as_str)).chain(added).collect();
+    let before = first.into_iter().chain(known.iter().map(String::as_str));
+    let all: Vec<&str> = without(&replaced(found), before.chain(added));
     let list: Vec<String> = all.iter().map(|name| quoted(name)).collect();
     let line = format!("dialects = [{}]", list.join(", "));
     Some(match has_own {
@@ -160,7 +162,31 @@ fn dialects(found: &Examined, own: &[(String, String)], known: &[String]) -> Opt
     })
 }
 
-/// Returns the faults that no setting cures.
+/// Returns the built-in dialects that a drafted dialect replaces: two dialects cannot claim one method.
+fn replaced(found: &Examined) -> Vec<&'static Dialect> {
+    let drafted = found.findings.iter().filter(|finding| finding.draft.is_some());
+    let methods = drafted.filter_map(|finding| finding.name.as_deref());
+    let claiming = |method| dialect::ALL.iter().filter(move |one| one.claims(method));
+    methods.flat_map(claiming).collect()
+}
+
+/// Returns the names without those of some dialects. If `defaults` stands for one of these, the others that it stands
+/// for take its place.
+fn without<'a>(
+    left_out: &[&'static Dialect],
+    names: impl Iterator<Item = &'a str>,
+) -> Vec<&'a str> {
+    let defaults = || dialect::ALL.iter().filter(|one| dialect::defaults().any(|on| on == **one));
+    let is_left_out = |name: &str| left_out.iter().any(|one| one.name() == name);
+    let has_default = defaults().any(|one| is_left_out(one.name()));
+    let expanded = names.flat_map(|name| match name == DEFAULT_DIALECTS && has_default {
+        true => defaults().map(Dialect::name).collect(),
+        false => vec![name],
+    });
+    expanded.filter(|name| !is_left_out(name)).collect()
+}
+
+/// The faults that no setting cures.
 fn uncured(found: &Examined) -> Vec<String> {
     let is_uncured = |finding: &&Finding| {
         let has_draft = finding.rule != Rule::MethodUnknown || finding.draft.is_some();

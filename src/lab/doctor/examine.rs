@@ -10,9 +10,8 @@ use std::time::Duration;
 
 use aside::TextStream;
 use bytes::Bytes;
-use litemap::LiteMap;
 use serde_json::Value;
-use unknown::{CallTexts, UnknownMethods, UnknownNotification};
+use unknown::{CallTexts, KeptNotification, NotificationsByMethod};
 
 use super::added::AddedProgress;
 use super::content::MessageContent;
@@ -48,8 +47,9 @@ pub fn examine_through(entries: &[TrafficEntry], terms: Terms, added: &AddedProg
         found: LiteMap::new(),
         over: Vec::new(),
         presets: Extract::presets(),
-        unknown: UnknownMethods::default(),
-        overheard: Vec::new(),
+        unknown: NotificationsByMethod::default(),
+        claimed: NotificationsByMethod::default(),
+        overheard: NotificationsByMethod::default(),
         texts: CallTexts::default(),
     };
     for entry in entries {
@@ -75,10 +75,12 @@ struct Examiner {
     over: Vec<TrafficStream>,
     presets: Extract,
     /// Notifications with unknown methods.
-    unknown: UnknownMethods,
-    /// Notifications that a dialect reads and also forwards.
-    overheard: Vec<Overheard>,
-    /// The texts that the server sent during calls.
+    unknown: NotificationsByMethod,
+    /// Notifications with methods that a dialect claims.
+    claimed: NotificationsByMethod,
+    /// Notifications that a dialect reads and lets pass.
+    overheard: NotificationsByMethod,
+    /// The texts of the calls.
     texts: CallTexts,
 }
 
@@ -219,14 +221,15 @@ impl Examiner {
         if method == PROGRESS {
             return self.progress(place, message, &text);
         }
-        if let Some((dialect, rule)) = dialect_of(&method) {
+        if let Some((dialect, _)) = dialect_of(&method) {
             let named = self.named_inside(params, 0);
-            let name = dialect.name().to_owned();
             if dialect.overhears(&method) {
-                self.overhear(place, rule, name, named, message);
+                self.overhear(place, method, named, message);
             } else {
-                self.found_named(rule, Some(name), message);
                 self.foreign(place, message, named);
+                let call = named.or_else(|| self.implied_call(place.stream)).unwrap_or_default();
+                let message = message.clone();
+                self.claimed.add(method, KeptNotification { message, call, is_over: false });
             }
         } else if method == LOG {
             if self.has_open_call() {
@@ -243,7 +246,7 @@ impl Examiner {
             if let Some(at) = named.or_else(implied).or_else(open) {
                 let is_over = self.calls.get(at).is_some_and(|call| call.ended.is_some());
                 let message = message.clone();
-                self.unknown.add(method, UnknownNotification { message, call: at, is_over });
+                self.unknown.add(method, KeptNotification { message, call: at, is_over });
             }
         }
     }

@@ -119,7 +119,8 @@ impl Sums {
 
 /// Whether an outcome counts as a failure.
 fn has_failed(outcome: Outcome) -> bool {
-    matches!(outcome, Outcome::ToolError | Outcome::Error | Outcome::TimedOut | Outcome::ServerGone)
+    let ended_early = matches!(outcome, Outcome::ServerGone | Outcome::ProxyStopped);
+    ended_early || matches!(outcome, Outcome::ToolError | Outcome::Error | Outcome::TimedOut)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -105,7 +105,14 @@ fn color_of_outcome(outcome: &str) -> Option<&'static str> {
         () if is(&[Outcome::Result, Outcome::Interim, Outcome::TaskEnded, Outcome::Settled]) => {
             Some(GREEN)
         }
-        () if is(&[Outcome::Error, Outcome::ToolError, Outcome::TimedOut, Outcome::ServerGone]) => {
+        () if is(&[
+            Outcome::Error,
+            Outcome::ToolError,
+            Outcome::TimedOut,
+            Outcome::ServerGone,
+            Outcome::ProxyStopped,
+        ]) =>
+        {
             Some(RED)
         }
         () if is(&[Outcome::Cancelled, Outcome::CancelledByOperator, Outcome::ClientLeft]) => {

@@ -11,7 +11,8 @@ const LINE_END_WAIT: Duration = Duration::from_secs(2);
 static STDERR: LazyLock<SharedWriter<io::Stderr>> =
     LazyLock::new(|| SharedWriter::new(io::stderr()));
 
-/// Writes text of a child to Milepost's standard error, unchanged. Blocks until the text is read.
+/// Writes text of a child to Milepost's standard error, unchanged. Log lines that wait for the end of the child's line
+/// are written behind that line. Blocks while nobody reads standard error.
 ///
 /// # Errors
 /// If the text cannot be written.
@@ -19,7 +20,7 @@ pub fn write_child_text(text: &[u8]) -> io::Result<()> {
     STDERR.write_child_text(text)
 }
 
-/// Notes that the child will write nothing more, so that log lines do not wait for the end of its line.
+/// Notes that the child writes nothing more, so that log lines no longer wait for the end of its last line.
 pub fn end_child_text() {
     STDERR.end_child_text();
 }
@@ -37,8 +38,9 @@ pub(super) fn write_log_lines(lines: &[u8]) -> io::Result<()> {
     STDERR.write_log_lines(lines)
 }
 
-// A thread that writes holds the lock of `to`, and may be blocked. A thread that holds the lock of `state` never
-// blocks. A thread that needs both locks `to` first.
+// A thread holds `to` while it writes, and blocks as long as nobody reads standard error. `state` is therefore a lock of
+// its own, which is never held during a write: `has_open_line` and `end_child_text` never block. A thread that needs both
+// locks takes `to` first, so that no two threads wait for each other.
 struct SharedWriter<W> {
     to: Mutex<W>,
     state: Mutex<SharedState>,
@@ -87,7 +89,8 @@ impl<W: Write> SharedWriter<W> {
         let (lines, rest) = text.split_at(memchr::memrchr(b'\n', text).map_or(0, |at| at + 1));
         if !lines.is_empty() {
             to.write_all(lines)?;
-            // Write the waiting log lines here, because during a flood the log thread would never find a free moment.
+            // The waiting log lines are written here and not by the log's thread: a child that writes without a pause
+            // would begin its next line before that thread runs.
             let waiting = {
                 let mut state = self.lock();
                 state.open_line = None;
@@ -122,7 +125,8 @@ impl<W: Write> SharedWriter<W> {
             drop(self.changed.wait_timeout_while(state, patience, waits));
             to = self.writer();
             state = self.lock();
-            // Another writer has taken the lines; because `to` is free, it has also written them.
+            // Nothing waits any more: `write_child_text` has taken the log lines. It has also written them, because it
+            // holds `to` until then.
             if state.waiting.take().is_none() {
                 return Ok(());
             }

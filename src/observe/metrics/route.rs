@@ -21,7 +21,7 @@ const VERDICTS: [&str; 3] = ["forwarded", "repaired", "withheld"];
 const ORIGINS: [&str; 4] = ["server", "text", "heartbeat", "estimate"];
 
 /// The kinds of errors of servers.
-const ERRORS: [&str; 12] = [
+const ERRORS: [&str; 13] = [
     "connect",
     "connect-timeout",
     "local",
@@ -34,6 +34,7 @@ const ERRORS: [&str; 12] = [
     "endpoint",
     "redirected",
     "credential",
+    "not-found",
 ];
 
 /// The reasons why request bodies are refused.
@@ -80,7 +81,7 @@ impl<const N: usize> Each<N> {
 #[derive(Debug)]
 pub struct RouteCounts {
     path: Box<str>,
-    calls: [Each<11>; 2],
+    calls: [Each<12>; 2],
     in_flight: Gauge,
     duration: Histogram,
     first_progress: Histogram,
@@ -100,7 +101,7 @@ pub struct RouteCounts {
     dropped_mail: Counter,
     unspilled_answers: Counter,
     upgrades: Counter,
-    upstream_errors: Each<12>,
+    upstream_errors: Each<13>,
     traffic: Traffic,
     children: Gauge,
     child_starts: Counter,
@@ -314,7 +315,7 @@ impl RouteCounts {
     }
 
     /// Counts a failure of the server, which is one of `connect`, `connect-timeout`, `local`, `proxy`, `streams-full`,
-    /// `http`, `compressed`, `idle`, `child`, `endpoint`, `redirected`, `credential`.
+    /// `http`, `compressed`, `idle`, `child`, `endpoint`, `redirected`, `credential`, `not-found`.
     pub fn upstream_error(&self, kind: &str) {
         if let Some(place) = ERRORS.iter().position(|known| *known == kind) {
             self.upstream_errors.add(place, 1);

@@ -179,6 +179,7 @@ fn error_type(call: &Summary) -> Option<String> {
         }
         Outcome::TimedOut => Some("timeout".to_owned()),
         Outcome::ServerGone => Some("server_gone".to_owned()),
+        Outcome::ProxyStopped => Some("milepost_stopped".to_owned()),
         Outcome::CancelledByOperator => Some("cancelled_by_operator".to_owned()),
         Outcome::Result
         | Outcome::Interim

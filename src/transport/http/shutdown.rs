@@ -14,7 +14,8 @@ use super::body::BodyProducer;
 use crate::transport::http::client::{UpstreamBody, UpstreamError};
 
 /// The error of calls that are cut off at the end.
-pub(crate) const SHUTTING_DOWN: &str = "the proxy is shutting down";
+pub(crate) const SHUTTING_DOWN: &str =
+    "Milepost is shutting down, and the time of `drain` ended before the server answered";
 
 /// The error of streams on which clients listen, after their route has got another server.
 pub(crate) const MOVED: &str = "this route has another server now";

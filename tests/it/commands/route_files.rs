@@ -158,8 +158,12 @@ fn a_route_that_is_not_there_is_answered_with_those_that_are() {
         ),
         (&["/kuzu", "/b"], Some("kuzu"), "there is no route \"kuzu\"; did you mean \"/kuzu\"?"),
         (&["/kuzu", "/b"], Some("/xyz"), "there is no route \"/xyz\"; the file has /kuzu, /b"),
-        (&["/kuzu", "/b"], None, "say which route is meant with --route; the file has /kuzu, /b"),
-        (&[], None, "say which route is meant with --route; the file has none"),
+        (
+            &["/kuzu", "/b"],
+            None,
+            "it is not clear which route is meant; write for instance --route /kuzu; the file has /kuzu, /b",
+        ),
+        (&[], None, "a [[route]] is expected; the file has none"),
     ] {
         let error = parse(&text(paths)).unwrap().find(name).unwrap_err().to_string();
         assert!(error.ends_with(&format!("proxy.toml: {expected}")), "{error}");

@@ -178,7 +178,7 @@ impl Rig {
         left.retire();
         let served = self.proxy.served();
         self.places = Arc::new(RouteTable::new(served.iter().map(|served| served.route())));
-        changes.moved
+        changes.moved.len()
     }
 
     /// Since the beginning.

@@ -159,7 +159,8 @@ fn a_route_may_lead_to_an_address() {
 fn the_route_has_to_be_said_and_known() {
     let (code, _, error) = wrap(&[]);
     assert_eq!(code, Some(2));
-    let expected = "say which route is meant with --route; the file has /env, /folder, /report, /misspelt, /remote\n";
+    let expected = "it is not clear which route is meant; write for instance --route /env; the file has /env, /folder, /report, \
+                    /misspelt, /remote\n";
     assert!(error.ends_with(expected), "{error}");
     let (code, _, error) = wrap(&["--route", "/reports"]);
     assert_eq!(code, Some(2));
@@ -167,4 +168,17 @@ fn the_route_has_to_be_said_and_known() {
         error.ends_with("there is no route \"/reports\"; did you mean \"/report\"?\n"),
         "{error}"
     );
+}
+
+/// The settings of a route are easily believed to be used because the file is named.
+#[test]
+fn a_command_of_its_own_is_told_that_no_route_is_used() {
+    let own = ["--log-level", "warn", "--", "sh", "-c", "exit 0"];
+    let (code, _, error) = wrap(&own);
+    assert_eq!(code, Some(0), "{error}");
+    let expected = "WARN proxy.toml: the settings of its routes are not used, only those for every route, because no \
+                    route is named; write --route /env for one of /env, /folder, /report, /misspelt, /remote";
+    assert!(error.contains(expected), "{error}");
+    let (_, _, error) = wrap(&[&["--route", "/report"][..], &own[..]].concat());
+    assert!(!error.contains("--route"), "{error}");
 }

@@ -342,6 +342,8 @@ const scenes = {
         await page.locator('#open').getByRole('button', { name: 'Running' }).click();
         seen.youngest = await first('open');
         await page.setViewportSize({ width: 390, height: 844 });
+        seen.routes = await page.locator('.wide').evaluate(wide => [wide, ...wide.querySelectorAll('td, th')]
+            .filter(part => part.scrollWidth > part.clientWidth + 1 || part.getBoundingClientRect().right > innerWidth).map(part => part.textContent));
         seen.recent = await page.locator('#past-title').evaluate(title => title.getBoundingClientRect().top + scrollY);
         await rows('past').first().getByRole('button').click();
         await page.locator('#details[open]').waitFor();

@@ -176,7 +176,23 @@ fn sources(written: &Spanned<Sources>) -> Result<Vec<TextSource>, ConfigError> {
     Ok(sources.clone())
 }
 
-/// Returns the dialects with these names.
+/// Returns the names without one dialect, as TOML strings. If `defaults` stands for this dialect, the others that it
+/// stands for take its place.
+fn names_without(left_out: &Dialect, names: &[Spanned<String>]) -> String {
+    let is_default = dialect::defaults().any(|default| default == *left_out);
+    let mut kept: Vec<String> = Vec::new();
+    for name in names.iter().map(|name| &**name.get_ref()) {
+        if name == DEFAULT_DIALECTS && is_default {
+            kept.extend(dialect::defaults().map(|default| default.name().to_owned()));
+        } else {
+            kept.push(name.to_owned());
+        }
+    }
+    kept.retain(|name| name != left_out.name());
+    kept.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
+}
+
+/// The dialects of some names.
 fn chosen(names: &[Spanned<String>], own: &[Dialect]) -> Result<Vec<Dialect>, ConfigError> {
     let mut chosen: Vec<Dialect> = Vec::new();
     for name in names {
@@ -187,13 +203,18 @@ fn chosen(names: &[Spanned<String>], own: &[Dialect]) -> Result<Vec<Dialect>, Co
                 continue;
             }
             let twice = chosen.iter().find_map(|known| {
-                dialect.methods().find(|method| known.claims(method)).map(|m| (m, known.name()))
+                dialect.methods().find(|method| known.claims(method)).map(|m| (m, known))
             });
             if let Some((method, other)) = twice {
+                // The author of a file probably wants the dialect of the file, not the one that is built in.
+                let is_built_in = matches!(dialect, Dialect::BuiltIn(_));
+                let left_out = if is_built_in { &dialect } else { other };
                 let what = format!(
-                    "{:?} claims the method {method:?}, which {other:?} claims already; one of both \
-                     is expected",
-                    dialect.name()
+                    "{:?} claims the method {method:?}, which {:?} claims already; leave one of the two out, such as \
+                     dialects = [{}]",
+                    dialect.name(),
+                    other.name(),
+                    names_without(left_out, names)
                 );
                 return Err(ConfigError::new(name.span(), what));
             }

@@ -59,6 +59,7 @@ impl SampleOutcome {
             Outcome::Interim
             | Outcome::Settled
             | Outcome::ServerGone
+            | Outcome::ProxyStopped
             | Outcome::TaskEnded
             | Outcome::ClientLeft => None,
         }

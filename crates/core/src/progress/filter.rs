@@ -185,7 +185,16 @@ impl Filter {
     /// Handles the end of the server connection. Each open call gets an error with the reason `why`, and with the HTTP
     /// `status` if the server answered with a status. No message waits for a guard any more.
     pub fn server_gone(&mut self, now: Instant, why: &str, status: Option<u16>) {
-        // Done first, because no heartbeat may claim that a dead server still works.
+        self.fail_calls(now, why, status, Outcome::ServerGone);
+    }
+
+    /// Ends the open calls with an error, because the proxy stops before the server has answered.
+    pub fn stop_calls(&mut self, now: Instant, why: &str) {
+        self.fail_calls(now, why, None, Outcome::ProxyStopped);
+    }
+
+    fn fail_calls(&mut self, now: Instant, why: &str, status: Option<u16>, outcome: Outcome) {
+        // First, because no heartbeat may claim that a dead server still works.
         self.intake.gate.alive = false;
         // Done before the errors are queued, because an error must not be written between the pieces of a message.
         self.intake.break_off_large(now, why, status);
@@ -198,9 +207,9 @@ impl Filter {
         let gate = &mut self.intake.gate;
         for id in open {
             if gate.calls.open.get(id).is_some_and(|call| call.task.is_none()) {
-                gate.answer_with_error(now, id, why, status, Outcome::ServerGone);
+                gate.answer_with_error(now, id, why, status, outcome);
             } else {
-                gate.end_call(now, id, Tombstone::Answered, Outcome::ServerGone);
+                gate.end_call(now, id, Tombstone::Answered, outcome);
             }
         }
         gate.calls.streams.flush();

@@ -42,7 +42,18 @@ pub struct ProgressValue {
 }
 
 impl ProgressValue {
-    /// Returns a view of the value and the total.
+    /// The same value, of `total` if it has no total of its own.
+    pub(crate) fn or_of(self, total: Number) -> Self {
+        Self { total: self.total.or(Some(total)), ..self }
+    }
+
+    /// The same value, without a total that is less than the value.
+    pub(crate) fn within_total(self) -> Self {
+        let most = self.value.value;
+        Self { total: self.total.filter(|total| most <= total.value), ..self }
+    }
+
+    /// The same value, in its texts.
     pub fn view(&self) -> ProgressView<'_> {
         ProgressView { value: self.value.view(), total: self.total.as_ref().map(Number::view) }
     }

@@ -21,6 +21,7 @@ impl Examiner {
             self.judge_habits(&call);
         }
         self.judge_overheard();
+        self.judge_claimed();
         self.judge_unknown();
         self.judge_texts();
         let logged = self.logged_figures();

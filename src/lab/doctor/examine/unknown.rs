@@ -5,8 +5,8 @@ use bytes::Bytes;
 use litemap::LiteMap;
 use serde_json::Value;
 
-use super::Examiner;
 use super::aside::TextStream;
+use super::{Examiner, dialect_of};
 use crate::lab::doctor::draft::template::{self, TEXTS_MAX};
 use crate::lab::doctor::draft::{Draft, SAMPLES_MAX};
 use crate::lab::doctor::findings::{Finding, shown};
@@ -43,10 +43,11 @@ pub(in crate::lab) fn is_of_specification(method: &str) -> bool {
 /// Notifications with unknown methods, by method.
 #[derive(Default)]
 pub(super) struct NotificationsByMethod {
-    pub(super) by_method: LiteMap<String, Vec<KeptNotification>>,
+    pub(super) by_method: BTreeMap<String, Vec<KeptNotification>>,
 }
 
-pub(super) struct UnknownNotification {
+/// A notification that is kept for the end of the conversation.
+pub(super) struct KeptNotification {
     pub(super) message: Message,
     /// The index of the call that was open, or else of the last call.
     pub(super) call: usize,
@@ -54,8 +55,8 @@ pub(super) struct UnknownNotification {
     pub(super) is_over: bool,
 }
 
-/// Returns a sample of many messages: the first, the last, and others at equal distances between them.
-fn samples(seen: &[UnknownNotification]) -> Vec<(Bytes, usize)> {
+/// Some of many messages, of the whole time: the first, the last, and others between them at equal distances.
+pub(super) fn samples(seen: &[KeptNotification]) -> Vec<(Bytes, usize)> {
     let count = seen.len().min(SAMPLES_MAX);
     let last = seen.len().saturating_sub(1);
     let place = |at: usize| at * last / count.saturating_sub(1).max(1);
@@ -63,9 +64,14 @@ fn samples(seen: &[UnknownNotification]) -> Vec<(Bytes, usize)> {
     chosen.map(|one| (one.message.raw().clone(), one.call)).collect()
 }
 
-impl UnknownMethods {
-    pub(super) fn add(&mut self, method: String, one: UnknownNotification) {
+impl NotificationsByMethod {
+    pub(super) fn add(&mut self, method: String, one: KeptNotification) {
         self.by_method.entry(method).or_default().push(one);
+    }
+
+    /// The number of notifications of a method.
+    pub(super) fn count(&self, method: &str) -> usize {
+        self.by_method.get(method).map_or(0, Vec::len)
     }
 }
 
@@ -149,7 +155,7 @@ impl Examiner {
             let is_read = seen.iter().any(|one| dialect.finds_content(&one.message));
             Some((method, (dialect.name(), rule, is_read)))
         });
-        let dialects: LiteMap<_, _> = dialects.collect();
+        let dialects: BTreeMap<_, _> = dialects.collect();
         let is_of_use = |name| dialects.values().any(|(one, _, is_read)| *one == name && *is_read);
         for (method, (name, rule, _)) in &dialects {
             let Some(seen) = claimed.get(*method) else { continue };
@@ -179,7 +185,7 @@ impl Examiner {
                 true => Rule::MethodUnknown,
                 false => Rule::MethodOther,
             };
-            for UnknownNotification { message, call, is_over } in seen {
+            for KeptNotification { message, call, is_over } in seen {
                 self.found_named(rule, Some(method.clone()), &message);
                 if rule == Rule::MethodUnknown && is_over {
                     self.late_foreign_report(call, &message);
@@ -276,8 +282,8 @@ mod tests {
     fn samples_are_of_the_whole_time() {
         let chosen = |count: usize| -> Vec<usize> {
             let message = Message::parse(Bytes::from_static(b"{}"));
-            let one = |call| UnknownNotification { message: message.clone(), call, is_over: false };
-            let seen: Vec<UnknownNotification> = (0..count).map(one).collect();
+            let one = |call| KeptNotification { message: message.clone(), call, is_over: false };
+            let seen: Vec<KeptNotification> = (0..count).map(one).collect();
             samples(&seen).into_iter().map(|(_, call)| call).collect()
         };
         for count in [0, 1, 2, SAMPLES_MAX] {

@@ -1026,7 +1026,8 @@ async fn a_proxy_that_ends_answers_what_is_open() {
     settle().await;
     rig.end_streams();
     settle().await;
-    assert_eq!(answer.messages(), [own_error("1", "the proxy is shutting down", "")]);
+    let why = "Milepost is shutting down, and the time of `drain` ended before the server answered";
+    assert_eq!(answer.messages(), [own_error("1", why, "")]);
     assert!(answer.is_over() && listens.is_over());
     assert!(listens.messages().is_empty());
     assert!(server.left().is_some() && listened.left().is_some());

@@ -22,7 +22,7 @@ async fn an_error_at_the_start_says_what_to_do() {
     let taken = std::net::TcpListener::bind(loopback()).unwrap();
     let address = taken.local_addr().unwrap();
     let name = address.to_string();
-    let in_use = "end what listens there, or choose another address with `listen` in";
+    let in_use = "end what listens there, or write another address in";
     let here = Server { listen: address, ..server() };
     check(here, &none, &[&name, in_use, "[server]", "in use"]).await;
     let operators = Admin { listen: Some(address), ..Admin::default() };

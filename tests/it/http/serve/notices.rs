@@ -52,6 +52,32 @@ fn messages_that_cannot_be_decoded_are_told_of_once_a_minute() {
 }
 
 #[test]
+fn a_404_at_the_address_of_a_route_is_told_of_once_a_minute() {
+    let upstream = Upstream::start();
+    let proxy = Proxy::before(&upstream.url());
+    let missing = |headers: &[(&str, &str)], body: &str, of_server: &str| {
+        let headers = [&POST[..], headers].concat();
+        let mut asked = Exchange::send(proxy.address(), "POST", "/a", &headers, body);
+        let head = format!("content-type: {of_server}\r\n");
+        upstream.asked().answer("404 Not Found", &head, "nothing is here");
+        assert_eq!((asked.status(), asked.rest().as_str()), (404, "nothing is here"));
+    };
+    let begin = initialize("2025-06-18");
+    missing(&[], &begin, "text/html");
+    missing(&[], &begin, "application/json");
+    missing(&[], &call("1", ""), "text/plain");
+    // A session that the server does not know any more, and an unknown method of 2026-07-28.
+    missing(&[("mcp-session-id", "s")], &call("1", ""), "text/plain");
+    missing(&[], &call("1", ""), "application/json");
+    let labels = [("route", "/a"), ("kind", "not-found")];
+    assert_eq!(counted(&proxy, "milepost_upstream_errors_total", &labels), 3.0);
+    proxy.logged(&["WARN", "the server answers 404 at the address of the route", "route=\"/a\""]);
+    proxy.stop();
+    let log = proxy.log();
+    assert_eq!(log.matches("the server answers 404").count(), 1, "{log}");
+}
+
+#[test]
 fn a_redirect_that_is_followed_is_told_of_and_counted() {
     let upstream = Upstream::start();
     let proxy = Proxy::before(&upstream.url());

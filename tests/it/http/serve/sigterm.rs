@@ -9,6 +9,10 @@ use super::*;
 use crate::support::messages::{agreement, initialize};
 use crate::support::until;
 
+/// The error of a call that is cut.
+const CUT: &str =
+    "Milepost is shutting down, and the time of `drain` ended before the server answered";
+
 /// Waits for calls for longer than any test: what ends sooner ends for another reason.
 const PATIENT: &str = r#"drain = "10m""#;
 
@@ -70,16 +74,16 @@ fn calls_that_do_not_finish_in_time_are_answered_with_an_error() {
     assert_eq!(events.len(), 1, "{events:?}");
     let error = json(&events[0]);
     assert_eq!(error["id"], 7);
-    assert_eq!(error["error"]["message"], "the proxy is shutting down");
+    assert_eq!(error["error"]["message"], CUT);
     assert_eq!(not_begun.status(), 503);
     let error = json(&not_begun.rest());
     assert_eq!(error["id"], 8);
-    assert_eq!(error["error"]["message"], "the proxy is shutting down");
+    assert_eq!(error["error"]["message"], CUT);
     // No connection had to be cut.
     assert_eq!(proxy.code(), Some(0));
     server.closing();
     other.closing();
-    proxy.logged(&["call tool=\"work\"", "outcome=\"server gone\""]);
+    proxy.logged(&["call tool=\"work\"", "outcome=\"milepost stopped\""]);
     assert!(!proxy.log().contains("broken off"), "{}", proxy.log());
 }
 

@@ -38,9 +38,11 @@ fn an_address_in_use_is_named_with_the_table_to_change() {
         let text = text.replace(&before, &format!("[{table}]\nlisten = \"{address}\""));
         let mut proxy = Proxy::launch(&Start::default(), &text);
         assert_eq!(proxy.code(), Some(1));
+        let port = address.port();
+        let other = port.checked_add(1).unwrap_or(port - 1);
         let said = format!(
-            "milepost: cannot listen on {address}; end what listens there, or choose another \
-             address with `listen` in [{table}]: Address already in use (os error 98)\n"
+            "milepost: cannot listen on {address}; end what listens there, or write another address in [{table}], such \
+             as listen = \"127.0.0.1:{other}\": Address already in use (os error 98)\n"
         );
         assert_eq!(proxy.log(), said);
     }

@@ -363,6 +363,33 @@ fn members_that_no_list_knows_are_guessed() {
 }
 
 #[test]
+fn members_that_the_dialect_of_a_known_method_does_not_read_are_drafted() {
+    for (method, dialects) in [
+        ("tools/progress", r#"["standard", "tool-notifications", "overheard", "own"]"#),
+        ("notifications/tools/progress", r#"["standard", "tools-progress", "overheard", "own"]"#),
+        ("notifications/tool_progress", r#"["defaults", "own"]"#),
+    ] {
+        let mix = |n: u32| {
+            let params = format!(r#"{{"requestId":2,"how_far":0.{n},"txt":"phase {n}"}}"#);
+            format!("< {}", notification(method, params))
+        };
+        let said = [mix(2), mix(4), mix(6)];
+        let said: Vec<&str> = said.iter().map(String::as_str).collect();
+        let found = during(&said, &[(Rule::MethodUnknown, 3)]);
+        assert_eq!(Grade::of(&found), Grade::ShowsLess);
+        let wanted = cure(&found, &CureTerms::new(&Behind::Command(vec!["x".into()]))).lines;
+        let wanted = wanted.unwrap();
+        assert!(wanted.contains(&format!("\ndialects = {dialects}\n")), "{wanted}");
+        assert!(wanted.contains(&format!("method = \"{method}\"\n")), "{wanted}");
+        assert!(wanted.contains("progress = \"/params/how_far\""), "{wanted}");
+        // The dialect reads one of the messages: it is of use.
+        let read = format!("< {}", notification(method, r#"{"requestId":2,"message":"mixing"}"#));
+        let said = [&said[..], &[read.as_str()]].concat();
+        during(&said, &[(Rule::Method, 4)]);
+    }
+}
+
+#[test]
 fn no_server_is_fine_whose_reports_are_not_shown() {
     let own = |method: &str, params: &str| format!("< {}", notification(method, params));
     let log = |params: &str| own("notifications/message", params);

@@ -147,6 +147,10 @@ notify '$/progress' "\"token\":\"op\",\"value\":{\"kind\":\"report\",\"message\"
         r#"for n in 2 4 6 8; do sleep 0.2; notify acme/mix "\"how_far\":0.$n,\"txt\":\"$(printf 'mixing|pouring|baking|cooling' | cut -d'|' -f$((n / 2)))\""; done"#,
     ),
     calls(
+        "known-method",
+        r#"for n in 2 4 6 8; do sleep 0.2; notify tools/progress "\"requestId\":$i,\"how_far\":0.$n,\"txt\":\"$(printf 'mixing|pouring|baking|cooling' | cut -d'|' -f$((n / 2)))\""; done"#,
+    ),
+    calls(
         "nested",
         r#"for n in 3 6 9; do sleep 0.2
 notify farm/tick "\"job\":{\"id\":$i},\"tick\":{\"at\":$n,\"end\":9},\"say\":{\"what\":\"field $n\"}"; done"#,

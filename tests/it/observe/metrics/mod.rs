@@ -97,6 +97,7 @@ fn the_counters_are_what_the_transcripts_say() {
             "CancelledByOperator" => "cancelled by operator",
             "TimedOut" => "timed out",
             "ServerGone" => "server gone",
+            "ProxyStopped" => "milepost stopped",
             "TaskEnded" => "task ended",
             "Settled" => "settled",
             "ClientLeft" => "client left",

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use serde::de::IgnoredAny;
 
+use crate::progress::extract::Extract;
 use crate::progress::value::{Number, ProgressValue};
 use crate::protocol::json::Members;
 use crate::protocol::jsonrpc::Key;
@@ -120,11 +121,11 @@ impl Fields {
             "progressPercent",
             "progressPercentage",
         ] {
-            if let Some(value) = self.get(name).and_then(number) {
-                return Some(ProgressValue { value, total: Some(whole("100")) });
+            if let Some(value) = self.get(name).and_then(number_or_percentage) {
+                return Some(value.or_of(whole("100")));
             }
         }
-        // Without a total these counts could mean anything, so only a count with a total is a value.
+        // Without a total, such a count may count anything: a value needs both. A percentage has its total.
         let pairs = [
             ("processedCount", &["totalCount"][..]),
             ("currentIteration", &["maxIterations"]),
@@ -136,9 +137,18 @@ impl Fields {
             ("stepsCompleted", TOTALS),
         ];
         pairs.iter().find_map(|(done, all)| {
-            let total = self.first(all).and_then(number)?;
-            self.get(done).and_then(number).map(|value| ProgressValue { value, total: Some(total) })
+            let found = self.get(done).and_then(number_or_percentage)?;
+            let total = found.total.or_else(|| self.first(all).and_then(number))?;
+            Some(ProgressValue { value: found.value, total: Some(total) })
         })
+    }
+
+    /// Returns the value in the member `progress`, of the total in the member `total`. A percentage is of 100, whatever
+    /// `total` says.
+    pub(crate) fn progress_of_total(&self) -> Option<ProgressValue> {
+        let found = self.get("progress").and_then(number_or_percentage)?;
+        let total = found.total.or_else(|| self.get("total").and_then(number));
+        Some(ProgressValue { value: found.value, total })
     }
 }
 
@@ -163,7 +173,21 @@ pub(crate) fn number(text: &Bytes) -> Option<Number> {
     Some(Number { value, text: Bytes::copy_from_slice(words.trim().as_bytes()) })
 }
 
-/// Returns the total that the name of a member implies.
+/// Returns a finite number, also if it is written as a string, or a percentage that is written as a string (`"8%"`).
+/// Other strings may say anything: `"8 of 9 disks failed"` is not a value.
+pub(super) fn number_or_percentage(text: &Bytes) -> Option<ProgressValue> {
+    let counted = number(text).map(|value| ProgressValue { value, total: None });
+    counted.or_else(|| percentage(&json::decode_str(text)?))
+}
+
+/// Returns the value of a text that is a percentage and nothing else: `8%`, `8.5 %`, `8,5%`.
+fn percentage(text: &str) -> Option<ProgressValue> {
+    let digits = text.trim().strip_suffix('%')?.trim_end();
+    let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b','));
+    is_plain.then(|| Extract::presets().figure(&format!("{digits}%")))?
+}
+
+/// A total that the name of a member implies.
 pub(super) fn whole(text: &'static str) -> Number {
     Number { value: text.parse().unwrap_or(1.0), text: Bytes::from_static(text.as_bytes()) }
 }

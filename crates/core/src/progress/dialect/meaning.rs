@@ -4,7 +4,7 @@
 use bytes::Bytes;
 
 use crate::progress::dialect::Fields;
-use crate::progress::dialect::fields::{clean, number, whole};
+use crate::progress::dialect::fields::{clean, whole};
 use crate::progress::dialect::report::{About, Report};
 use crate::progress::value::ProgressValue;
 use crate::progress::verdict::Repair;
@@ -102,12 +102,11 @@ pub(super) fn about(params: &Fields) -> About {
 pub(super) fn figure(params: &Fields) -> Option<ProgressValue> {
     let of = |fields: &Fields| {
         fields.figure().or_else(|| {
-            let value = fields.get("progress").and_then(number)?;
-            let total = fields.get("total").and_then(number);
-            // A value strictly between 0 and 1 is a fraction of 1, because a counter has whole numbers.
-            let is_part = value.value > 0.0 && value.value < 1.0;
-            let total = total.or_else(|| is_part.then(|| whole("1")));
-            Some(ProgressValue { total: total.filter(|total| value.value <= total.value), value })
+            let found = fields.progress_of_total()?;
+            // A value strictly between 0 and 1 is a fraction of 1: a counter has whole numbers.
+            let is_part = found.value.value > 0.0 && found.value.value < 1.0;
+            let found = if is_part { found.or_of(whole("1")) } else { found };
+            Some(found.within_total())
         })
     };
     of(params).or_else(|| inside(params).iter().find_map(of))

@@ -124,7 +124,15 @@ impl Dialect {
         }
     }
 
-    /// Reads one message with one of the dialect's methods; `None` if the message cannot be read.
+    /// Whether a message of one of its methods has members that the dialect reads as a value or a text.
+    pub fn finds_content(&self, message: &Message) -> bool {
+        let Some(params) = message.params().as_ref().and_then(Fields::read) else { return false };
+        let method = message.method().unwrap_or_default();
+        let report = self.read(&method, message, &params);
+        report.is_some_and(|report| report.figure.is_some() || report.message.is_some())
+    }
+
+    /// Reads one message of one of its methods; `None` if it cannot be read.
     pub(super) fn read(&self, method: &str, message: &Message, params: &Fields) -> Option<Report> {
         match self {
             Self::BuiltIn(dialect) => (dialect.read)(method, message, params),

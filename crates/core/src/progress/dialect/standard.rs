@@ -12,7 +12,9 @@
 
 use bytes::Bytes;
 
-use crate::progress::dialect::fields::{clean, is_spelling_of, is_valid, number};
+use crate::progress::dialect::fields::{
+    clean, is_spelling_of, is_valid, number, number_or_percentage,
+};
 use crate::progress::dialect::plain_progress;
 use crate::progress::dialect::plain_progress::PlainMembers;
 use crate::progress::dialect::report::{About, BuiltIn, Original, Report, ReportView};
@@ -150,7 +152,7 @@ fn figure(
     repairs: &mut Repairs,
 ) -> Option<ProgressValue> {
     let written = params.get("progress");
-    let value = written.and_then(number);
+    let value = params.progress_of_total();
     let total = params.get("total");
     if total.is_some_and(|total| json::number(total).is_none()) {
         repairs.add(Repair::Total);
@@ -158,18 +160,14 @@ fn figure(
     if written.is_none_or(|written| json::number(written).is_none()) {
         repairs.add(Repair::Number);
     }
-    let total = total.and_then(number);
-    if let Some(value) = value {
-        return Some(ProgressValue { value, total });
+    if value.is_some() {
+        return value;
     }
-    let below = || {
-        let value = nested?.get("progress").and_then(number)?;
-        let total = nested?.get("total").and_then(number);
-        Some(ProgressValue { total: total.filter(|total| value.value <= total.value), value })
-    };
+    let below = || nested?.progress_of_total().map(ProgressValue::within_total);
     params.figure().or_else(|| nested.and_then(Fields::figure)).or_else(below).or_else(|| {
-        let value = params.get("value").and_then(number)?;
-        Some(ProgressValue { value, total })
+        let found = params.get("value").and_then(number_or_percentage)?;
+        let total = found.total.or_else(|| total.and_then(number));
+        Some(ProgressValue { value: found.value, total })
     })
 }
 

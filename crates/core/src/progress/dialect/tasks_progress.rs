@@ -8,9 +8,8 @@
 //! define these methods.
 
 use crate::progress::dialect::Fields;
-use crate::progress::dialect::fields::{clean, number, whole};
+use crate::progress::dialect::fields::{clean, whole};
 use crate::progress::dialect::report::{About, BuiltIn, Original, Report};
-use crate::progress::value::ProgressValue;
 use crate::progress::verdict::Repair;
 use crate::protocol::jsonrpc::Message;
 
@@ -28,11 +27,10 @@ fn read(method: &str, _: &Message, params: &Fields) -> Option<Report> {
     report.repairs.add(Repair::Dialect);
     report.about = About { task: Some(params.key(&["taskId"])?), ..About::default() };
     report.last = method.ends_with("/completed");
-    if let Some(value) = params.get("progress").and_then(number) {
-        let total = params.get("total").and_then(number);
-        let unit = (value.value <= 1.0).then(|| whole("1"));
-        report.figure = Some(ProgressValue { value, total: total.or(unit) });
-    }
+    report.figure = params.progress_of_total().map(|value| match value.value.value <= 1.0 {
+        true => value.or_of(whole("1")),
+        false => value,
+    });
     let words = params.text(&["message", "currentStep", "status"]);
     report.message = words.and_then(|words| clean(&words));
     Some(report)

@@ -14,7 +14,7 @@
 //! Seen in: a TypeScript framework with `async function*` tools, desktop hosts, data viewers, servers in Rust and
 //! tutorials copied from each other; with `tool_name` the value is a percentage, with `toolName` a fraction of 1.
 
-use crate::progress::dialect::fields::{clean, number, whole};
+use crate::progress::dialect::fields::{clean, whole};
 use crate::progress::dialect::report::{About, BuiltIn, Original, Report};
 use crate::progress::dialect::{Fields, meaning};
 use crate::progress::value::ProgressValue;
@@ -67,15 +67,13 @@ fn read(method: &str, _: &Message, params: &Fields) -> Option<Report> {
 }
 
 fn figure(params: &Fields) -> Option<ProgressValue> {
-    let Some(value) = params.get("progress").and_then(number) else { return params.figure() };
-    let total = params.get("total").and_then(number);
-    let total =
-        total.or_else(|| match (params.get_exact("tool_name"), params.get_exact("toolName")) {
-            (Some(_), _) => Some(whole("100")),
-            (None, Some(_)) => Some(whole("1")),
-            (None, None) => None,
-        });
-    Some(ProgressValue { total: total.filter(|total| value.value <= total.value), value })
+    let Some(value) = params.progress_of_total() else { return params.figure() };
+    let value = match (params.get_exact("tool_name"), params.get_exact("toolName")) {
+        (Some(_), _) => value.or_of(whole("100")),
+        (None, Some(_)) => value.or_of(whole("1")),
+        (None, None) => value,
+    };
+    Some(value.within_total())
 }
 
 /// Returns the piece of text in `data: {"token": "The"}`.

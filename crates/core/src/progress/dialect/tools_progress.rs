@@ -13,7 +13,7 @@
 
 use bytes::Bytes;
 
-use crate::progress::dialect::fields::{clean, number, whole};
+use crate::progress::dialect::fields::{clean, whole};
 use crate::progress::dialect::report::{About, BuiltIn, Original, Report};
 use crate::progress::dialect::{Fields, meaning};
 use crate::progress::value::ProgressValue;
@@ -80,9 +80,8 @@ fn read(_: &str, _: &Message, params: &Fields) -> Option<Report> {
 
 /// Returns the value in the members of a report. `progress` is a percentage if no `total` is given.
 fn figure(params: &Fields) -> Option<ProgressValue> {
-    let Some(value) = params.get("progress").and_then(number) else { return params.figure() };
-    let total = params.get("total").and_then(number).unwrap_or_else(|| whole("100"));
-    Some(ProgressValue { value, total: Some(total) })
+    let value = params.progress_of_total().map(|value| value.or_of(whole("100")));
+    value.or_else(|| params.figure())
 }
 
 /// Returns the text of the first content block that has a text, or of content that is a single block or a string.

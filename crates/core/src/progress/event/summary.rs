@@ -79,7 +79,9 @@ pub enum Outcome {
     TimedOut,
     /// The server disconnected or ended before its answer.
     ServerGone,
-    /// The task that the call had become ended, or its time to live passed.
+    /// The proxy stopped first.
+    ProxyStopped,
+    /// The task that it had turned into ended or ran out.
     TaskEnded,
     /// The call was ended without reading its answer.
     Settled,
@@ -89,7 +91,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// Every outcome, in the order of the enum.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Result,
         Self::ToolError,
         Self::Interim,
@@ -98,6 +100,7 @@ impl Outcome {
         Self::CancelledByOperator,
         Self::TimedOut,
         Self::ServerGone,
+        Self::ProxyStopped,
         Self::TaskEnded,
         Self::Settled,
         Self::ClientLeft,
@@ -114,6 +117,7 @@ impl Outcome {
             Self::CancelledByOperator => "cancelled by operator",
             Self::TimedOut => "timed out",
             Self::ServerGone => "server gone",
+            Self::ProxyStopped => "milepost stopped",
             Self::TaskEnded => "task ended",
             Self::Settled => "settled",
             Self::ClientLeft => "client left",

@@ -111,6 +111,7 @@ impl Filter {
             Input::CloseClients => self.close_clients(now),
             Input::CloseServer(why) => self.server_gone(now, why, None),
             Input::FailCalls(status, why) => self.server_gone(now, why, *status),
+            Input::StopCalls(why) => self.stop_calls(now, why),
             Input::StopHeartbeats => gate.stop_heartbeats(),
             Input::Flush => gate.calls.streams.flush(),
             // These inputs are recorded so that a replay takes the same path. They do not change the filter.

@@ -125,6 +125,8 @@ pub enum Input {
     CloseServer(Box<str>),
     /// All requests fail, with this HTTP status and for this reason.
     FailCalls(Option<u16>, Box<str>),
+    /// The proxy stops before the server has answered, and why.
+    StopCalls(Box<str>),
     /// The server is about to end, so heartbeats stop.
     StopHeartbeats,
     /// The connection is about to end, so no message waits any longer.
@@ -294,6 +296,7 @@ mod tests {
             Input::MarkApart => 43,
             Input::EnableTasks(..) => 45,
             Input::CancelCall(_) => 46,
+            Input::StopCalls(_) => 47,
         }
     }
 
@@ -385,6 +388,7 @@ mod tests {
             (Input::CloseServer("the server has exited".into()), "gone the server has exited"),
             (Input::FailCalls(Some(502), "no server".into()), "fails 502 no server"),
             (Input::FailCalls(None, "no server".into()), "fails - no server"),
+            (Input::StopCalls("the proxy stops".into()), "stops the proxy stops"),
             (Input::StopHeartbeats, "ending"),
             (Input::Flush, "flush"),
             (Input::Settings("hold=0s".into(), None), "settings hold=0s"),

@@ -94,6 +94,7 @@ impl Input {
             Self::CloseServer(why) => write!(f, "gone {why}"),
             Self::FailCalls(Some(status), why) => write!(f, "fails {status} {why}"),
             Self::FailCalls(None, why) => write!(f, "fails - {why}"),
+            Self::StopCalls(why) => write!(f, "stops {why}"),
             Self::StopHeartbeats => f.write_str("ending"),
             Self::Flush => f.write_str("flush"),
             Self::Settings(words, _) if words.is_empty() => f.write_str("settings"),
@@ -248,6 +249,7 @@ impl Input {
                 let (status, why) = first_word(rest);
                 Self::FailCalls(status.parse().ok(), why.into())
             }
+            "stops" => Self::StopCalls(rest.into()),
             "ending" => Self::StopHeartbeats,
             "flush" => Self::Flush,
             "settings" => Self::Settings(rest.into(), None),

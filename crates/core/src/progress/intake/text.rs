@@ -11,7 +11,6 @@
 
 use bytes::Bytes;
 
-use crate::progress::dialect::fields::number;
 use crate::progress::dialect::report::{Report, TextSource};
 use crate::progress::dialect::{Dialect, Fields};
 use crate::progress::one_line::one_line;
@@ -100,11 +99,7 @@ fn report(message: Option<Bytes>, figure: Option<ProgressValue>) -> Option<Repor
 
 /// Returns the value in the members of an object.
 fn figure(fields: &Fields) -> Option<ProgressValue> {
-    fields.figure().or_else(|| {
-        let value = fields.get("progress").and_then(number)?;
-        let total = fields.get("total").and_then(number);
-        Some(ProgressValue { total: total.filter(|total| value.value <= total.value), value })
-    })
+    fields.figure().or_else(|| fields.progress_of_total().map(ProgressValue::within_total))
 }
 
 /// Returns a short text on one line as a JSON string, with secrets masked; `None` if it consists only of symbols.

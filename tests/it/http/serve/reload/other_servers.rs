@@ -131,6 +131,13 @@ fn a_route_that_is_gone_ends_its_calls_in_peace() {
     assert!(line.contains("removed=1") && line.contains("unchanged=1"), "{line}");
     assert_eq!(post(&proxy, INITIALIZE).status(), 404);
     assert_eq!(post_to(&proxy, "/a", &named, PING).status(), 404);
+    let refused = number(&proxy, "milepost_requests_refused_total", &[("reason", "no-route")]);
+    assert_eq!(refused, 2.0);
+    proxy.logged(&[
+        "refused: a reload has removed the route",
+        "reason=\"no-route\"",
+        "route=\"/a\"",
+    ]);
     let open = || number(&proxy, "milepost_calls_in_flight", &[("route", "/a")]);
     assert_eq!(open(), 1.0);
     assert_eq!(post_to(&proxy, "/a", &named, ROOTS).status(), 202);
