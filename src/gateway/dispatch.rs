@@ -203,13 +203,13 @@ impl Proxy {
             true => match Box::pin(served.find_session(&parts, &part, body)).await {
                 Ok(found) => found,
                 Err(refusal) => {
-                    if removed && refusal.status() == StatusCode::NOT_FOUND {
-                        self.tell_of_removed(&live);
+                    if served.removed && refusal.status() == StatusCode::NOT_FOUND {
+                        self.tell_of_removed(&served.live);
                     }
                     return *refusal;
                 }
-            };
-        }
+            },
+        };
         match part {
             // Boxed: a rare case must not make the future of a call larger.
             EndpointKind::WellKnown(path) => Box::pin(live.direct.well_known(parts, &path)).await,

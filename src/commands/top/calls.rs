@@ -1,7 +1,7 @@
 //! The calls of all processes, as `milepost top` knows them.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use litemap::LiteMap;
@@ -107,7 +107,7 @@ impl TopCalls {
         let rows = self.processes.iter().flat_map(|(key, process)| process.rows(key, at));
         let mut rows: Vec<TopRow> = rows.collect();
         tell_apart(&mut rows);
-        rows.retain(|row| row.passes(filter));
+        rows.retain(|row| filter.admits(row));
         order::sort_by_key(&mut rows, |row| {
             let end = row.call.ended.unwrap_or(row.now);
             let order = if row.is_open() { row.call.opened } else { u64::MAX - end };

@@ -44,7 +44,7 @@ impl ControlSender {
     pub(crate) fn is_needed(policy: &Policy, observers: Option<&Observers>) -> bool {
         policy.has_timeout()
             || policy.log_level.is_some()
-            || observers.is_some_and(Observers::has_any)
+            || observers.is_some_and(Observers::has_operators)
     }
 
     /// Returns a sender to `uri` of `server`, with the headers of the client's request `parts`.

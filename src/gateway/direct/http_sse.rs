@@ -393,9 +393,9 @@ impl Direct {
     ) -> Response<Body> {
         let address = (&target.host, target.at(endpoint.on_server.clone()));
         let open = self.state.shared.calls.open();
-        let is_seen = self.state.shared.observers.has_operators();
-        let request = if ControlSender::is_needed(&self.state.policy, is_seen) {
-            let request = self.state.forwarder.copied_request(address, &parts, body, proxy_auth);
+        let observers = Some(&*self.state.shared.observers);
+        let request = if ControlSender::is_needed(&self.state.policy, observers) {
+            let request = self.state.forwarder.copied_request(address, &parts, body);
             let server: ControlledServer = |state| state.sse.as_ref();
             let control = ControlSender::new(&self.state, (server, request.uri()), parts);
             endpoint.stream.lock().control = Some(control);

@@ -20,6 +20,7 @@ use crate::protocol::jsonrpc::Message;
 use crate::protocol::mcp;
 use crate::transport::http::body::Body;
 use crate::transport::http::client::UpstreamBody;
+use crate::transport::http::forwarder::BodyOrigin;
 use crate::transport::mcp_http::content::Content;
 use crate::transport::mcp_http::lost_session;
 

@@ -159,8 +159,8 @@ impl Post {
             let is_modern = self.revision() == Some(Revision::V2026_07_28);
             set_outlives(if is_modern { Outlives::Nothing } else { Outlives::UntilSent });
             let origin = origin_of(&parts);
-            let is_seen = state.shared.observers.has_operators();
-            let (request, control) = self.request((address, parts, body), proxy_auth, is_seen);
+            let observers = Some(&*state.shared.observers);
+            let (request, control) = self.request((address, parts, body), observers);
             return Box::pin(self.ask(client, request, origin, control));
         }
         let (request, control) = self.request((address, parts, body), None);

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use aside::TextStream;
 use bytes::Bytes;
+use litemap::LiteMap;
 use serde_json::Value;
 use unknown::{CallTexts, KeptNotification, NotificationsByMethod};
 

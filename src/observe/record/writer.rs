@@ -39,7 +39,7 @@ pub(super) struct RecordWriter {
 }
 
 impl RecordWriter {
-    pub(super) fn new(folder: Folder, secrets: bool, shared: Arc<RecordQueue>) -> Self {
+    pub(super) fn new(folder: Folder, secrets: RecordedSecrets, shared: Arc<RecordQueue>) -> Self {
         let (transcripts, open) = (LiteMap::new(), BTreeMap::new());
         Self { folder, secrets, shared, transcripts, open, times: 0, lost: 0 }
     }

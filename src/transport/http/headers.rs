@@ -420,7 +420,7 @@ mod tests {
                     let received = Version::HTTP_11;
                     let passage =
                         Passage { via: &via, rules, received, body_changes, traffic: None };
-                    let to = Onward { host: *host, opaque, authorization_was_ours: opaque };
+                    let to = Onward { host: *host, opaque, replaces_authorization: opaque };
                     let headers = map(&headers);
                     whole += usize::from(is_forwarded_whole(&headers, &passage, |_| false));
                     let made = onward_headers(Cow::Borrowed(&headers), &passage, &to);

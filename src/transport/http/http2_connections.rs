@@ -98,7 +98,7 @@ struct LimitWatch {
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for LimitWatch {
     fn execute(&self, task: F) {
-        let limit = Arc::clone(&self.0);
+        let limit = Arc::clone(&self.limit);
         let mut task = task.boxed();
         tasks::spawn(poll_fn(move |cx| {
             let polled = task.as_mut().poll(cx);

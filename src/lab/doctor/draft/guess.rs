@@ -1,53 +1,54 @@
-//! Guesses for members with unknown names: a number that rises within one call is probably the value, and a text that
-//! changes is probably the text for people.
+//! Guesses from changes, for members with unknown names: a number that rises within one call is the value, and text
+//! that changes is the text for people.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use litemap::LiteMap;
 use serde_json::Value;
 
 use super::places::MemberPlace;
 use crate::lab::doctor::member_names::{NO_WORDS, TOTALS, is_handle, measures_other};
 use crate::progress::extract::Extract;
 
-/// Minimum number of different values in one call that show that a number rises, and of messages that show that a
+/// Minimum number of different values of one call that show that a number rises, and of messages that show that a
 /// single word changes.
 const CHANGES_MIN: usize = 3;
 
-/// A number from here on is taken for a time, not for a value, unless it has a total.
+/// The least number that is taken for a time rather than for a value, where no total is beside it.
 const TIME_MIN: f64 = 1e7;
 
-/// A larger value is taken for a time or an id, not for a count.
+/// The largest value that is a number of things.
 const VALUE_END: f64 = 1e12;
 
-/// The highest value must be at least this fraction of a guessed total. Otherwise the other number is a time or an id.
+/// The smallest part of a guessed total that the highest value is. A smaller part is an accident: the other number is
+/// a time or an id.
 const PART_MIN: f64 = 0.01;
 
-/// The percentage from which a call counts as near its end.
+/// The percentage from which on a call counts as near its end.
 const NEAR_END: f64 = 90.0;
 
 /// A number that rises in the messages of a call.
 pub(super) struct RisingNumber<'a> {
-    /// The place of the rising number.
+    /// The place of the number.
     pub(super) place: &'a MemberPlace,
-    /// The place of the total: a number in the same object that is not smaller and stays the same during the call.
+    /// The place of its total: a number beside it that is larger and stays the same in the call.
     pub(super) total: Option<&'a MemberPlace>,
-    /// The unit of the number (a value of the setting `scale`), if it has no total.
+    /// What the number counts, as a value of `scale`, if it has no total.
     pub(super) scale: Option<&'static str>,
 }
 
 /// The values of a place by the number of their call, in the order in which they came.
-type ValuesByCall = LiteMap<usize, Vec<f64>>;
+type ValuesByCall = BTreeMap<usize, Vec<f64>>;
 
-/// Returns the place that most likely has the progress value of a call. `calls` has the call of each message.
+/// Returns the number among these places that most likely tells how far a call is. `calls` has the call of each
+/// message.
 pub(super) fn rising<'a>(places: &[&'a MemberPlace], calls: &[usize]) -> Option<RisingNumber<'a>> {
     let ranked = places.iter().filter_map(|place| rank_of_rising(place, places, calls));
     let best = ranked.reduce(|best, next| if next.0 > best.0 { next } else { best });
     best.map(|(_, found)| found)
 }
 
-/// Returns a rank for the probability that a rising number is the value. Fractions of 1 are the most probable, then
-/// numbers with a total, percentages, other numbers, and last a number that only counts messages.
+/// Returns how likely a rising number is the value: fractions of 1 first, then a number with a total, a percentage, any
+/// other number, and last the number of the message.
 fn rank_of_rising<'a>(
     place: &'a MemberPlace,
     places: &[&'a MemberPlace],
@@ -90,7 +91,7 @@ fn rank_of_rising<'a>(
     Some((rank, found(None, is_percent.then_some("percent"))))
 }
 
-/// Returns the place of a value's total: a number in the same object that is constant in each call and not smaller.
+/// Returns the place of the total of a value: a number beside it that stays the same in each call and is not less.
 pub(super) fn total_beside<'a>(
     value: &MemberPlace,
     places: &[&'a MemberPlace],
@@ -123,14 +124,14 @@ fn is_total(place: &MemberPlace, value: &MemberPlace, calls: &[usize]) -> bool {
         let highest = values.iter().copied().fold(0.0, f64::max);
         let total = totals.first().copied().unwrap_or_default();
         let stays = totals.iter().all(|other| (other - total).abs() < 1e-9);
-        // A value that ends at 100 is a percentage, so a larger number beside it is not its total.
+        // A percentage that has reached 100 has no total beside it.
         let is_whole = !is_named && total > 100.0 && (highest - 100.0).abs() < 1e-9;
         let is_part = is_named || highest >= total * PART_MIN;
         stays && total > 0.0 && highest <= total && is_part && !is_whole
     })
 }
 
-/// Whether no value is below the previous value of its call, and some call has several different values.
+/// Whether no value is below the previous value of its call, and one call has several different values.
 fn rises(runs: &ValuesByCall) -> bool {
     let climbs = |run: &Vec<f64>| 1 + run.windows(2).filter(|pair| pair[0] < pair[1]).count();
     runs.values().all(|run| run.windows(2).all(|pair| pair[0] <= pair[1]))
@@ -159,8 +160,8 @@ fn plain_number(value: &Value) -> Option<f64> {
     }
 }
 
-/// Returns the place of a text that changes, because it is probably for people. Sentences are preferred to single
-/// words, then the place with the most different texts.
+/// Returns the place of text that changes, and so is most likely for people: sentences before single words, then the
+/// place with the most different texts.
 pub(super) fn changing<'a>(places: &[&'a MemberPlace]) -> Option<&'a MemberPlace> {
     let ranked = places.iter().filter_map(|place| Some((rank_of_text(place)?, *place)));
     let best = ranked.reduce(|best, next| if next.0 > best.0 { next } else { best });

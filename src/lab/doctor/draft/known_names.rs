@@ -66,6 +66,7 @@ pub(super) fn named_total_of<'a>(
             && place.parent == value.parent
             && place.pointer != value.pointer
             && !totals.is_empty()
+            && !numbers.is_empty()
             && totals.len() == place.values.len()
             && least > 0.0
             && numbers.iter().all(|value| *value <= least)

@@ -1,4 +1,4 @@
-//! The places of members in the messages of one method, with their values.
+//! The places in messages of one method, with their values.
 
 use serde_json::Value;
 
@@ -7,34 +7,34 @@ use crate::lab::doctor::member_names::plain;
 /// Maximum number of places of one message that are examined.
 const PLACES_MAX: usize = 200;
 
-/// Maximum number of nested levels of a message that are examined.
+/// Levels of a message that are looked into.
 const DEPTH_MAX: usize = 12;
 
-/// Maximum number of elements of a list that are examined.
+/// Elements of a list that are looked at.
 const ELEMENTS_MAX: usize = 4;
 
-/// Maximum number of bytes of a string that is read as JSON.
+/// Bytes of a string that is read as JSON.
 const EMBEDDED_MAX: usize = 64 << 10;
 
-/// The place of a member, with its values in all messages that have it.
+/// One place, in all messages that have it.
 pub(super) struct MemberPlace {
-    /// The JSON pointer of the member, as a dialect has it.
+    /// The pointer, as a dialect has it.
     pub(super) pointer: String,
-    /// The JSON pointer of the object or list that contains the member.
+    /// The pointer of the object or list around it.
     pub(super) parent: String,
-    /// The member's name in lower case, without separators.
+    /// The name of the member, in small letters without separators.
     pub(super) name: String,
-    /// The values, each with the index of its message.
+    /// The values, each with the number of its message.
     pub(super) values: Vec<(usize, Value)>,
 }
 
 impl MemberPlace {
-    /// Whether there are values, and `is` is true for all of them.
+    /// Whether there are values, and all are so.
     pub(super) fn all(&self, is: impl Fn(&Value) -> bool) -> bool {
         !self.values.is_empty() && self.values.iter().all(|(_, value)| is(value))
     }
 
-    /// Whether all messages have the same value at this place.
+    /// Whether every message has the same value here.
     pub(super) fn is_constant(&self) -> bool {
         self.values.windows(2).all(|pair| pair[0].1 == pair[1].1)
     }
@@ -50,14 +50,14 @@ impl MemberPlace {
         self.values.iter().filter_map(|(_, value)| number(value)).collect()
     }
 
-    /// Whether the name of an enclosing member refers to progress.
+    /// Whether a member around the place is named for progress.
     pub(super) fn is_inside_progress(&self) -> bool {
         let around = self.parent.to_lowercase();
         around.contains("progress") || around.contains("tick")
     }
 }
 
-/// Returns every place in the parameters of these messages, in the order of first occurrence.
+/// Every place in the parameters of these messages, in the order in which the places are seen first.
 pub(super) fn places(params: &[&Value]) -> Vec<MemberPlace> {
     let mut found: Vec<MemberPlace> = Vec::new();
     for (message, value) in params.iter().enumerate() {
@@ -94,7 +94,7 @@ fn look_into(value: &Value, (at, parent): (&str, &str), depth: usize, out: &mut 
     }
     match value {
         Value::Object(members) => {
-            // Skip names that end with `#`: in a pointer, such a name means the JSON inside a string.
+            // The `#` at the end of a part means the JSON in a string.
             for (name, member) in members.iter().filter(|(name, _)| !name.ends_with('#')) {
                 let part = name.replace('~', "~0").replace('/', "~1");
                 look_into(member, (&format!("{at}/{part}"), at), depth + 1, out);
@@ -122,7 +122,7 @@ fn look_into(value: &Value, (at, parent): (&str, &str), depth: usize, out: &mut 
     }
 }
 
-/// Returns the object or list that a string contains as JSON.
+/// The object or list that a string holds as JSON.
 fn embedded(text: &str) -> Option<Value> {
     let begin = text.trim_start();
     if !begin.starts_with(['{', '[']) || begin.len() > EMBEDDED_MAX {

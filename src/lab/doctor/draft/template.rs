@@ -1,23 +1,23 @@
-//! A pattern for `extract`, made from the texts of one call that have two numbers side by side. The first number must
-//! rise towards the second.
+//! A pattern for `extract` from the texts of one call: two numbers side by side, of which the first rises towards the
+//! second.
 
-use litemap::LiteMap;
+use std::collections::BTreeMap;
 
 use crate::progress::extract::Extract;
 
-/// Maximum number of texts of a call from which a pattern is made.
+/// Texts of a call that a pattern is made from.
 pub const TEXTS_MAX: usize = 200;
 
-/// Minimum number of texts that must have such a pair of numbers.
+/// Texts that have to show the same numbers side by side.
 const TEXTS_MIN: usize = 3;
 
-/// Maximum number of characters between two numbers that belong together.
+/// Characters between two numbers that belong together.
 const BETWEEN_MAX: usize = 16;
 
-/// Maximum number of characters before and after the two numbers that a pattern has.
+/// Characters around the two numbers that a pattern keeps.
 const AROUND_MAX: usize = 24;
 
-/// Numbers near these words are not progress: dates, times, versions and the like.
+/// Numbers beside these words are not progress: dates, times, versions and the like.
 const OTHER_NUMBERS: [&str; 10] =
     ["port", "version", "pid", "retry", "attempt", "took", "eta", "elapsed", "free", "used"];
 
@@ -37,15 +37,15 @@ struct NumberPair<'a> {
     end: usize,
 }
 
-/// Returns the pattern, or `None` if a known pattern finds a value in some text, or the new pattern does not find a
-/// value that rises towards a constant total. The texts are in the order of their arrival.
+/// Returns the pattern, if the known patterns find nothing in any of the texts and the new pattern finds a value that
+/// rises towards a constant total. The texts are in the order of their arrival.
 pub fn draft(texts: &[String]) -> Option<String> {
     let presets = Extract::presets();
     if texts.iter().any(|text| presets.figure(text).is_some()) {
         return None;
     }
     // Texts by the count of numbers before the pair, and by the text between the two numbers.
-    let mut pairs: LiteMap<(usize, &str), Vec<NumberPair<'_>>> = LiteMap::new();
+    let mut pairs: BTreeMap<(usize, &str), Vec<NumberPair<'_>>> = BTreeMap::new();
     for text in texts.iter().take(TEXTS_MAX) {
         let figures = figures(text);
         for (at, pair) in figures.windows(2).enumerate() {
@@ -64,13 +64,13 @@ pub fn draft(texts: &[String]) -> Option<String> {
         Some((seen.len(), pattern))
     });
     let (_, pattern) = patterns.max_by_key(|(count, _)| *count)?;
-    // Reject a pattern that does not find the intended numbers.
+    // A pattern that finds something else than intended is useless.
     let extract = Extract::read(["presets", &*pattern]).ok()?;
     let found = texts.iter().filter(|text| extract.figure(text).is_some()).count();
     (found >= TEXTS_MIN).then_some(pattern)
 }
 
-/// Returns the pattern for pairs of numbers with the same text between them.
+/// The pattern of texts that have two numbers with the same text between them.
 fn pattern(between: &str, seen: &[NumberPair<'_>]) -> Option<String> {
     let totals = seen.iter().map(|one| one.total);
     let total = totals.clone().next()?;
@@ -95,7 +95,7 @@ fn pattern(between: &str, seen: &[NumberPair<'_>]) -> Option<String> {
     Some(format!("{before}{{progress}}{between}{{total}}{after}"))
 }
 
-/// Whether text between two numbers can join a value and its total, and is not part of a number, date or address.
+/// Whether text between two numbers joins them, and is not part of a number, a date or an address.
 fn is_separator(between: &str) -> bool {
     !between.is_empty()
         && !between.contains(['{', '}'])
@@ -103,7 +103,7 @@ fn is_separator(between: &str) -> bool {
         && !between.contains(['@'])
 }
 
-/// Returns the numbers of a text. A number that is part of a word does not count.
+/// The numbers of a text. A number that is part of a word is none.
 fn figures(text: &str) -> Vec<FoundNumber> {
     let mut found: Vec<FoundNumber> = Vec::new();
     let bytes = text.as_bytes();
@@ -136,20 +136,20 @@ fn figures(text: &str) -> Vec<FoundNumber> {
     found
 }
 
-/// Returns the longest common end of all texts that begins at a word and has no numbers.
+/// The text that all texts end with, from a word's beginning on and without numbers.
 fn common_end(texts: &[&str]) -> String {
     let text: String = common(texts, |text| text.chars().rev()).into_iter().rev().collect();
     let is_whole = texts.iter().all(|whole| whole.chars().count() == text.chars().count());
     let cut = if is_whole || text.starts_with(char::is_whitespace) {
         &*text
     } else {
-        // Drop the first word, which may be incomplete.
+        // The first word may be cut.
         text.find(char::is_whitespace).map_or("", |at| &text[at..])
     };
     cut.trim_start().to_owned()
 }
 
-/// Returns the longest common beginning of all texts that ends at a word's end and has no numbers.
+/// The text that all texts begin with, to a word's end and without numbers.
 fn common_start(texts: &[&str]) -> String {
     let common: String = common(texts, |text| text.chars()).into_iter().collect();
     let is_whole = texts.iter().all(|whole| whole.chars().count() == common.chars().count());
@@ -157,7 +157,7 @@ fn common_start(texts: &[&str]) -> String {
     cut.trim_end().to_owned()
 }
 
-/// Returns the first characters that all texts share, up to a number. `signs` returns the characters of a text.
+/// The first of the `signs` that all texts have, up to a number.
 fn common<'t, I: Iterator<Item = char>>(
     texts: &[&'t str],
     signs: impl Fn(&'t str) -> I,

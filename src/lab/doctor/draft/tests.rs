@@ -85,6 +85,11 @@ fn numbers_that_measure_no_work_are_left_out() {
     // A percentage has no total beside it.
     check(&[json!({ "percent": 10, "total": 9 })], "progress = \"/percent\" scale = \"percent\"");
     check(&[json!({ "progress": "40%" })], "progress = \"/progress\"");
+    check(&[json!({ "progress": "8,5%", "total": 9 })], "progress = \"/progress\"");
+    check(
+        &[json!({ "percent": "8 %" }), json!({ "percent": "45%" })],
+        "progress = \"/percent\" scale = \"percent\"",
+    );
 }
 
 /// Checks the table that is drafted from JSON objects on one line.

@@ -42,7 +42,11 @@ impl Examiner {
             }
             for KeptNotification { message, call, is_over } in seen {
                 self.found_named(rule, Some(dialect.name().to_owned()), &message);
-                self.foreign_report(call, is_over, &message);
+                if is_over {
+                    self.late_foreign_report(call, &message);
+                } else {
+                    self.foreign_report(call, &message);
+                }
             }
         }
     }

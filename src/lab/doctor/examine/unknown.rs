@@ -43,7 +43,7 @@ pub(in crate::lab) fn is_of_specification(method: &str) -> bool {
 /// Notifications with unknown methods, by method.
 #[derive(Default)]
 pub(super) struct NotificationsByMethod {
-    pub(super) by_method: BTreeMap<String, Vec<KeptNotification>>,
+    pub(super) by_method: LiteMap<String, Vec<KeptNotification>>,
 }
 
 /// A notification that is kept for the end of the conversation.
@@ -155,7 +155,7 @@ impl Examiner {
             let is_read = seen.iter().any(|one| dialect.finds_content(&one.message));
             Some((method, (dialect.name(), rule, is_read)))
         });
-        let dialects: BTreeMap<_, _> = dialects.collect();
+        let dialects: LiteMap<_, _> = dialects.collect();
         let is_of_use = |name| dialects.values().any(|(one, _, is_read)| *one == name && *is_read);
         for (method, (name, rule, _)) in &dialects {
             let Some(seen) = claimed.get(*method) else { continue };

@@ -19,91 +19,56 @@ use crate::protocol::json;
 /// The duration of a server's silence after which heartbeats report the silence instead of `running`.
 pub(crate) const NO_WORD_AFTER: Duration = Duration::from_secs(60);
 
-impl Gate {
-    /// Sends a heartbeat for a call, if one is due.
-    pub(super) fn heartbeat(&mut self, now: Instant, id: CallId) -> Option<Payload> {
-        let has_words = self.calls.wording_of(id) == Wording::Any;
-        let silent = self.calls.received_at;
-        self.next_heartbeat(self.calls.open.get(id)?).filter(|at| *at <= now)?;
-        let call = self.calls.open.get_mut(id)?;
-        let running = now.saturating_duration_since(call.opened);
-        let policy = call.settings();
-        let counts = policy.heartbeat.value == HeartbeatValue::Elapsed;
-        let estimates = policy.estimate;
-        // Looked up for each heartbeat, because the file of learned durations may have been read since the last
-        // heartbeat.
-        let tool = call.tool.as_deref();
-        let tool = tool.filter(|_| (estimates || !has_words) && !call.reports.has_figure);
-        let usual = tool.and_then(|tool| call.policy.learned.usual(tool));
-        let asked = call.asked_since();
-        // Without a text, the value is all that a person sees. The tool has never reported a value whose scale the
-        // seconds could spoil.
-        let is_known_silent = usual.is_some();
-        let expected = usual.filter(|_| estimates).map(|usual| usual.expected(call.age_at(now)));
-        let seconds = running.as_secs_f64().round();
-        let emitted = match expected {
-            Some(expected) => call.meter.estimate(expected.part()),
-            None if is_known_silent && !counts => call.meter.count_seconds(seconds),
-            None => call.meter.heartbeat(counts.then_some(seconds)),
-        };
-        let emitted = emitted.ok()?;
-        let resumed = call.clock.as_ref().and_then(|clock| clock.resumed);
-        // While the client was asked something, the server's silence was not its fault: the silence
-        // begins anew with the client's answer.
-        let heard = [silent, resumed].into_iter().flatten().fold(call.opened, Instant::max);
-        let last = call.sent.last_words().and_then(json::decode_str);
-        let silence = now.saturating_duration_since(heard);
-        let words = match expected {
-            _ if let Some(asked) = asked => {
-                waiting(call.label(), now.saturating_duration_since(asked))
-            }
-            Some(expected) => estimate(call.label(), last.as_deref(), running, silence, expected),
-            None => text(call.label(), last.as_deref(), running, silence),
-        };
-        let message = has_words.then(|| json::quote(&words));
-        let mut written = Vec::new();
-        notification::write(
-            &mut written,
-            call,
-            &emitted,
-            message.as_deref(),
-            &ReportView::default(),
-        );
-        let (value, total) = (Some(emitted.value), emitted.total);
-        call.sent.last_heartbeat =
-            Some((LastSent { value, total, message: message.map(Vec::from) }, now));
-        call.account.estimates += u64::from(expected.is_some());
-        call.account.beats += 1;
-        call.note_sent(now);
-        self.calls.open.share_value(id);
-        self.calls.events.push_back(FilterEvent::Heartbeat(id));
-        Some(Payload::own(written.into()))
-    }
-
-    pub(super) fn next_heartbeat(&self, call: &Call) -> Option<Instant> {
-        let settings = call.settings();
-        let wanted = settings.mode == Mode::Full
-            && self.alive
-            && call.token.is_some()
-            && !call.shadow
-            // The client may have read the answer on the stream that it left, so Milepost must not write anything after
-            // it.
-            && call.resumption != Resumption::AnsweredThere
-            && call.task.is_none()
-            && call.is_tool_call()
-            && call.meter.can_rise();
-        let heartbeat = &settings.heartbeat.within(call.client_limit);
-        wanted
-            .then(|| next_heartbeat(heartbeat, call.opened, call.sent.at, call.reports.began))
-            .flatten()
-            .filter(|at| call.age_at(*at) <= heartbeat.max)
-            .map(|at| {
-                let first = self.calls.streams.pacing_of(call.stream, call.settings()).first_after;
-                // A heartbeat is a notification too, so it keeps the intervals that the route sets.
-                let next = call.sent.at.map_or(at, |sent| sent + settings.min_interval);
-                at.max(call.opened + first).max(next)
-            })
-    }
+/// Sends a heartbeat for a call, if one is due.
+pub(super) fn send_heartbeat(gate: &mut Gate, now: Instant, id: CallId) -> Option<Payload> {
+    let has_words = gate.calls.wording_of(id) == Wording::Any;
+    let silent = gate.calls.received_at;
+    next_heartbeat(gate, gate.calls.open.get(id)?).filter(|at| *at <= now)?;
+    let call = gate.calls.open.get_mut(id)?;
+    let running = now.saturating_duration_since(call.opened);
+    let policy = call.settings();
+    let counts = policy.heartbeat.value == HeartbeatValue::Elapsed;
+    let estimates = policy.estimate;
+    // Looked up for each heartbeat, because the file of learned durations may have been read since the last
+    // heartbeat.
+    let tool = call.tool.as_deref();
+    let tool = tool.filter(|_| (estimates || !has_words) && !call.reports.has_figure);
+    let usual = tool.and_then(|tool| call.policy.learned.usual(tool));
+    let asked = call.asked_since();
+    // Without a text, the value is all that a person sees. The tool has never reported a value whose scale the
+    // seconds could spoil.
+    let is_known_silent = usual.is_some();
+    let expected = usual.filter(|_| estimates).map(|usual| usual.expected(call.age_at(now)));
+    let seconds = running.as_secs_f64().round();
+    let emitted = match expected {
+        Some(expected) => call.meter.estimate(expected.part()),
+        None if is_known_silent && !counts => call.meter.count_seconds(seconds),
+        None => call.meter.heartbeat(counts.then_some(seconds)),
+    };
+    let emitted = emitted.ok()?;
+    let resumed = call.clock.as_ref().and_then(|clock| clock.resumed);
+    // While the client was asked something, the server's silence was not its fault: the silence
+    // begins anew with the client's answer.
+    let heard = [silent, resumed].into_iter().flatten().fold(call.opened, Instant::max);
+    let last = call.sent.last_words().and_then(json::decode_str);
+    let silence = now.saturating_duration_since(heard);
+    let words = match expected {
+        _ if let Some(asked) = asked => waiting(call.label(), now.saturating_duration_since(asked)),
+        Some(expected) => estimate(call.label(), last.as_deref(), running, silence, expected),
+        None => text(call.label(), last.as_deref(), running, silence),
+    };
+    let message = has_words.then(|| json::quote(&words));
+    let mut written = Vec::new();
+    notification::write(&mut written, call, &emitted, message.as_deref(), &ReportView::default());
+    let (value, total) = (Some(emitted.value), emitted.total);
+    call.sent.last_heartbeat =
+        Some((LastSent { value, total, message: message.map(Vec::from) }, now));
+    call.account.estimates += u64::from(expected.is_some());
+    call.account.beats += 1;
+    call.note_sent(now);
+    gate.calls.open.share_value(id);
+    gate.calls.events.push_back(FilterEvent::Heartbeat(id));
+    Some(Payload::own(written.into()))
 }
 
 /// Returns the time of the next heartbeat of a call, if the call gets heartbeats.
