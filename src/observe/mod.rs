@@ -4,6 +4,7 @@ pub mod cancellations;
 pub mod durations;
 pub mod error_chain;
 pub mod events;
+mod fitting_member;
 pub mod log;
 pub mod metrics;
 pub mod otlp;

@@ -8,10 +8,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use litemap::LiteMap;
 
 use super::events::{EventKind, FilterId, Observer, ObserverEvent, ObserverFactory, Scope};
+use super::fitting_member::progress_member;
+use super::printable::{TextForm, printable};
 use crate::progress::Policy;
 use crate::progress::dialect::{CustomDialect, Dialect};
 use crate::progress::input::Input;
 use crate::protocol::jsonrpc::{Kind, Message};
+
+/// The number of messages of a dialect that are searched for another member.
+const SEARCHED_MAX: u64 = 8;
 
 /// A pointer that has not found a value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,19 +31,26 @@ pub struct PointerMiss {
     pub messages: u64,
     /// The pointer that was probably meant: it finds a value, because it also goes into a string that contains JSON.
     pub meant: Option<String>,
+    /// Another pointer that finds a value of the kind, and that value as JSON.
+    pub other: Option<(String, String)>,
 }
 
 impl fmt::Display for PointerMiss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { dialect, key, pointer, messages, meant } = self;
+        let Self { dialect, key, pointer, messages, meant, other } = self;
         let messages = match messages {
             1 => "the only message".to_owned(),
             count => format!("any of {count} messages"),
         };
         write!(f, "the dialect {dialect:?}: `{key}` ({pointer}) found nothing in {messages}")?;
-        match meant {
-            Some(meant) => write!(f, "; a string of JSON stands there, did you mean {meant:?}?"),
-            None => Ok(()),
+        match (meant, other) {
+            (Some(meant), _) => {
+                write!(f, "; a string of JSON stands there, did you mean {meant:?}?")
+            }
+            (None, Some((pointer, value))) => {
+                write!(f, "; did you mean {pointer:?}, which finds {value}?")
+            }
+            (None, None) => Ok(()),
         }
     }
 }
@@ -48,12 +60,14 @@ impl fmt::Display for PointerMiss {
 struct PointerFate {
     is_found: bool,
     meant: Option<String>,
+    other: Option<(String, String)>,
 }
 
 impl PointerFate {
     fn add(&mut self, other: Self) {
         self.is_found |= other.is_found;
         self.meant = self.meant.take().or(other.meant);
+        self.other = self.other.take().or(other.other);
     }
 }
 
@@ -78,9 +92,20 @@ impl PointerFinds {
             if dialect.methods.iter().any(|claimed| **claimed == *method) {
                 let (count, finds) = self.dialects.entry(dialect.name.clone()).or_default();
                 *count += 1;
-                for find in dialect.finds(message.raw()) {
+                let found = dialect.finds(message.raw());
+                let known: Vec<&str> = found.iter().map(|find| find.pointer).collect();
+                for find in found {
+                    let is_searched =
+                        find.key == "progress" && !find.is_found && *count <= SEARCHED_MAX;
+                    let other = is_searched.then(|| progress_member(message.raw(), &known));
+                    let other = other.flatten().map(|(at, value)| {
+                        (
+                            printable(&at, TextForm::Plain),
+                            printable(&value.to_string(), TextForm::Plain),
+                        )
+                    });
                     let fate = finds.entry((find.key, find.pointer.to_owned())).or_default();
-                    fate.add(PointerFate { is_found: find.is_found, meant: find.meant });
+                    fate.add(PointerFate { is_found: find.is_found, meant: find.meant, other });
                 }
             }
         }
@@ -109,6 +134,7 @@ impl PointerFinds {
                         pointer: pointer.clone(),
                         messages: *count,
                         meant: fate.meant.clone(),
+                        other: fate.other.clone(),
                     });
                 }
             }

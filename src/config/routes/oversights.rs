@@ -50,6 +50,7 @@ pub(super) fn find(routes: &Routes) -> Vec<ConfigFault> {
     for section in elements(table, "dialect") {
         found.extend(unused_dialect(section, &named));
         found.extend(pointers(section));
+        found.extend(empty_dialect(section));
     }
     if routes.iter().next().is_none() {
         let what = "there is no route; write at least one [[route]] with a path and an upstream";
@@ -221,6 +222,16 @@ fn unused_dialect(section: &DeTable<'_>, named: &BTreeSet<String>) -> Option<Con
         "no route uses the dialect {text:?}; name it in `dialects` of a route or of [defaults], such as \
          dialects = [\"defaults\", {text:?}]"
     );
+    Some(ConfigError::new(name.span(), what))
+}
+
+/// Returns the warning about a dialect whose reports contain neither a value nor a text.
+fn empty_dialect(section: &DeTable<'_>) -> Option<ConfigError> {
+    let has_content =
+        ["progress", "message", "final"].iter().any(|key| member(section, key).is_some());
+    let name = member(section, "name").filter(|_| !has_content)?;
+    let what = "this dialect has neither `progress` nor `message`, so a client gets no value and no text from it; add \
+                a pointer, such as progress = \"/params/percent\"";
     Some(ConfigError::new(name.span(), what))
 }
 

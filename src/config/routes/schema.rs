@@ -15,6 +15,9 @@ pub fn schema() -> &'static str {
 pub(super) fn reword(key: Option<&str>, what: String) -> String {
     match key {
         Some(table @ "route") if what.ends_with(NOT_A_TABLE) => several_tables(table),
+        Some("server.token" | "admin.token") if what.starts_with(KNOWN_HERE) => {
+            "unknown key here; did you mean `bearer`, the token that clients present?".to_owned()
+        }
         key => name_tables(key, as_list(key, what)),
     }
 }

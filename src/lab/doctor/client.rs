@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::legible::Legible;
 use super::link::{Arrival, Link, TimedArrival};
+use super::required_arguments::RequiredArguments;
 use super::traffic::{TrafficEntry, TrafficEvent, TrafficStream};
 use super::trouble::Trouble;
 use crate::protocol::jsonrpc::{Key, Kind, METHOD_NOT_FOUND, Message, error_answer};
@@ -67,6 +68,8 @@ pub(in crate::lab) struct DoctorClient {
     modern: Option<&'static str>,
     /// The tools that only read, according to the server's annotation `readOnlyHint`.
     read_only: BTreeSet<String>,
+    /// The arguments that the listed tools require.
+    pub(super) required: RequiredArguments,
     last_errors: Vec<String>,
     /// Whether the client opens a GET stream.
     pub(super) listens: bool,
@@ -91,6 +94,7 @@ impl DoctorClient {
             has_endpoint: false,
             modern: None,
             read_only: BTreeSet::new(),
+            required: RequiredArguments::default(),
             last_errors: Vec::new(),
             listens: true,
         }
@@ -413,6 +417,7 @@ impl DoctorClient {
             let page = self.request(TOOLS_LIST, params).await?;
             names.extend(tool_names(&page));
             self.read_only.extend(tools_that_read(&page));
+            self.required.note(&page);
             cursor = page["nextCursor"].clone();
             if !cursor.is_string() {
                 break;

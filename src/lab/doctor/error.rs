@@ -25,6 +25,18 @@ pub enum DoctorError {
         /// The tools of the server.
         known: String,
     },
+    /// The call has not all arguments that the tool requires.
+    #[error(
+        "the tool {tool} requires arguments that are missing: {missing}; write --args '{arguments}'"
+    )]
+    MissingArguments {
+        /// The tool.
+        tool: String,
+        /// The missing arguments.
+        missing: String,
+        /// The given arguments and examples of the missing ones, as JSON for a shell's single quotes.
+        arguments: String,
+    },
     /// The server does not speak the revision.
     #[error(
         "the server does not speak {0}; without --revision Milepost uses the newest revision of the server"

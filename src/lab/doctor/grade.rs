@@ -21,7 +21,10 @@ impl Grade {
             || examined.findings.iter().filter(|finding| finding.rule.weight() == Weight::Fault);
         if faults().any(|finding| !finding.rule.only_hides()) {
             Self::MayBreak
-        } else if faults().next().is_some() || ShownReports::of(examined).words().is_some() {
+        } else if faults().next().is_some()
+            || ShownReports::of(examined).words().is_some()
+            || missed_content(examined).is_some()
+        {
             Self::ShowsLess
         } else {
             Self::Fine
@@ -84,6 +87,20 @@ impl ShownReports {
     }
 }
 
+/// Returns, as the end of a sentence about a client, which content of a dialect's messages the client does not get because
+/// the pointer to it has found nothing; `None` if there is no such pointer.
+pub(super) fn missed_content(examined: &Examined) -> Option<String> {
+    let content = examined.missed.iter().find_map(|miss| match miss.key {
+        "progress" => Some(("value", miss.messages)),
+        "message" => Some(("text", miss.messages)),
+        _ => None,
+    });
+    content.map(|(what, count)| {
+        let messages = if count == 1 { "message" } else { "messages" };
+        format!("shows no {what} of {count} {messages}")
+    })
+}
+
 /// Returns how many messages of a finding show how far a call is in a place where no client looks for progress.
 fn told_elsewhere(finding: &Finding, examined: &Examined) -> usize {
     match finding.rule {
@@ -100,6 +117,7 @@ mod tests {
 
     use super::*;
     use crate::lab::doctor::findings::ObservedCall;
+    use crate::observe::pointer_watch::PointerMiss;
 
     /// Returns a session of one call with `usable` usable reports among `reports`, and with these findings.
     fn session(usable: usize, reports: usize, findings: &[(Rule, usize)]) -> Examined {
@@ -158,6 +176,26 @@ mod tests {
         let on_get = ShownReports::of(&session(5, 5, &[(Rule::OnGet, 5)]));
         assert_eq!(on_get.exception(), " unless it opens a GET stream");
         assert_eq!(ShownReports::of(&session(0, 5, &[(Rule::Method, 5)])).exception(), "");
+    }
+
+    #[test]
+    fn a_pointer_that_finds_no_content_is_not_fine() {
+        for (key, words) in
+            [("progress", Some("shows no value of 9 messages")), ("total", None), ("token", None)]
+        {
+            let mut examined = session(3, 3, &[]);
+            examined.missed.push(PointerMiss {
+                dialect: "own".to_owned(),
+                key,
+                pointer: "/params/x".to_owned(),
+                messages: 9,
+                meant: None,
+                other: None,
+            });
+            assert_eq!(missed_content(&examined).as_deref(), words, "{key}");
+            let grade = if words.is_some() { Grade::ShowsLess } else { Grade::Fine };
+            assert_eq!(Grade::of(&examined), grade, "{key}");
+        }
     }
 
     #[test]

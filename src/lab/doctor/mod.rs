@@ -28,6 +28,7 @@ mod real_calls;
 mod refused_call;
 mod replaced;
 mod report;
+mod required_arguments;
 pub mod revisions;
 pub mod rules;
 mod silent_call;
@@ -419,6 +420,7 @@ impl Inspection {
         if !known.tools.contains(&ask.tool) && !known.has_no_lifecycle {
             return Err(no_tool(&ask.tool, &known.tools));
         }
+        client.required.check(&ask.tool, &ask.arguments)?;
         if !client.only_reads(&ask.tool) && self.calls.has_to_ask() {
             self.step.clear();
             if !self.calls.ask().await {

@@ -120,6 +120,7 @@ impl Game {
         let names = shown(self.tools.join(", ").as_bytes());
         writeln!(out, "{} {names}", self.colors.heading("Tools:"))?;
         if let Some((tool, arguments)) = call {
+            self.client.required.check(&tool, &arguments)?;
             return self.call(tool, arguments, out).await;
         }
         if !self.is_asked {

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::client_choice::ClientChoice;
 use super::cure::Cure;
 use super::findings::{Answer, Examined, Finding, ObservedCall, shown};
-use super::grade::{Grade, ShownReports};
+use super::grade::{Grade, ShownReports, missed_content};
 use super::negotiate::{RevisionSupport, ServerFacts};
 use super::rules::{Rule, Weight};
 use super::traffic::TransportKind;
@@ -333,7 +333,11 @@ impl DoctorReport {
             let lacks = ShownReports::of(&self.before).words().is_some();
             if self.before.findings.iter().any(|finding| after.receives(finding) == Some(false)) {
                 let _ = write!(to, ", and the content of some findings does not arrive");
-            } else if lacks && !shows_any(&self.before) && shows_any(after) {
+            } else if lacks
+                && !shows_any(&self.before)
+                && shows_any(after)
+                && missed_content(after).is_none()
+            {
                 let _ = write!(to, ", and shows them");
             }
         }
@@ -350,6 +354,7 @@ impl DoctorReport {
             }
             (Grade::Fine, _) => (self.colors.good("is fine"), String::new()),
             (Grade::ShowsLess, less) => {
+                let less = less.or_else(|| missed_content(of));
                 let less = less.unwrap_or_else(|| "does not show some messages".to_owned());
                 (self.colors.doubtful(&less), unless.to_owned())
             }

@@ -180,13 +180,16 @@ pub(super) fn parse(text: &str) -> Result<Recorded<'_>, (usize, String)> {
     Ok(recorded)
 }
 
+/// The beginning of the remark that names the settings which a recording cannot contain.
+pub const SETTINGS_NEEDED: &str = "a replay needs flags or --config for: ";
+
 /// Returns a remark if it says that something is missing in the recording.
 fn limits(remark: &str) -> Option<&str> {
     if remark.contains(" lines are missing") {
         return Some("lines are missing from the recording");
     }
     let said = [
-        "a replay needs",
+        SETTINGS_NEEDED,
         "calls of another recording",
         "the recording is as long as",
         "the recordings are as long together",

@@ -4,6 +4,7 @@
 mod saved_files;
 mod table;
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::fmt::Write;
 use std::path::Path;
@@ -15,7 +16,7 @@ use crate::lab::color::Palette;
 use crate::lab::recordings::differences::unnumbered;
 use crate::lab::recordings::player::{Player, PolicySource};
 use crate::lab::recordings::tracks::{ReplayStep, Track, Tracks, input_of, line_text};
-use crate::lab::recordings::{self, Recorded, RecordingError, tracks};
+use crate::lab::recordings::{self, Recorded, RecordingError, SETTINGS_NEEDED, tracks};
 use crate::observe::pointer_watch::PointerFinds;
 use crate::observe::transcript::{TranscriptLine, settings, unescape, words};
 use crate::progress::Policy;
@@ -119,17 +120,18 @@ fn compare(
     (policy, source): (Policy, PolicySource),
     path: &Path,
 ) -> Result<Played, (usize, String)> {
-    let ReplayedConversation { tracks, steps, finds } = play(recorded, policy, source)?;
+    let conversation = play(recorded, policy, eager)?;
+    let ReplayedConversation { tracks, steps, .. } = &conversation;
     let mut text = String::new();
-    for step in &steps {
+    for step in steps {
         let Some(track) = tracks.get(&step.part) else { continue };
         let part = of_part(step.part);
         let said = format!("{part}{}", step.line);
         words::show(&mut text, &said, step.numbers.clone(), &track.player.verdicts);
         put(&mut text, step.out.iter().map(|out| format!("{part}{}", out.text)));
     }
-    remarks(&mut text, recorded, &tracks, &finds);
-    let is_equal = differences(&mut text, &tracks, path);
+    remarks(&mut text, recorded, &conversation);
+    let is_equal = differences(&mut text, tracks, path);
     Ok(Played { text, is_equal, reports: None })
 }
 
@@ -147,9 +149,9 @@ fn tabulate(
             table::write(&as_recorded.tracks, &as_recorded.steps, colors).1
         }
     };
-    let ReplayedConversation { tracks, steps, finds } = play(recorded, policy, source)?;
-    let (mut text, reports) = table::write(&tracks, &steps, colors);
-    remarks(&mut text, recorded, &tracks, &finds);
+    let conversation = play(recorded, policy, eager)?;
+    let (mut text, reports) = table::write(&conversation.tracks, &conversation.steps, colors);
+    remarks(&mut text, recorded, &conversation);
     put(&mut text, [colors.heading(&reports.text(Some(before)))]);
     Ok(Played { text, is_equal: true, reports: Some(reports) })
 }
@@ -159,6 +161,8 @@ struct ReplayedConversation {
     tracks: Tracks,
     steps: Vec<ReplayStep>,
     finds: PointerFinds,
+    /// The settings of this replay that a recording cannot contain.
+    given: Vec<&'static str>,
 }
 
 fn play(
@@ -167,6 +171,7 @@ fn play(
     source: PolicySource,
 ) -> Result<ReplayedConversation, (usize, String)> {
     let policy = Arc::new(policy);
+    let given = settings::write(&policy).missing;
     let mut finds = PointerFinds::default();
     let (tracks, steps) = tracks::play(recorded, (&policy, source), |_, line, _, _| {
         if line.sign == b'<'
@@ -175,19 +180,31 @@ fn play(
             finds.see(&policy, &Message::parse(text.into_owned().into()));
         }
     })?;
-    Ok(ReplayedConversation { tracks, steps, finds })
+    Ok(ReplayedConversation { tracks, steps, finds, given })
 }
 
 /// Writes the limits of the result, the pointers that found nothing, and the numbers of messages.
-fn remarks(text: &mut String, recorded: &Recorded<'_>, tracks: &Tracks, finds: &PointerFinds) {
+fn remarks(text: &mut String, recorded: &Recorded<'_>, conversation: &ReplayedConversation) {
     text.push('\n');
-    put(text, &recorded.remarks);
-    put(text, finds.missed().iter().map(ToString::to_string));
-    let players = || tracks.values().map(|track| &track.player);
+    put(text, recorded.remarks.iter().filter_map(|remark| still_true(remark, &conversation.given)));
+    put(text, conversation.finds.missed().iter().map(ToString::to_string));
+    let players = || conversation.tracks.values().map(|track| &track.player);
     let passed = players().map(Player::time).max().unwrap_or_default();
     let verdicts = || players().flat_map(|player| player.verdicts.values());
     let beats = players().map(|player| player.beats).sum();
     let _ = writeln!(text, "{} passed; {}", exact_time(passed), words::count(verdicts, beats));
+}
+
+/// Returns a remark of a recording as it applies to a replay with the `given` settings. The remark on settings names
+/// only those that are not given, and is `None` if all of them are.
+fn still_true<'a>(remark: &'a str, given: &[&str]) -> Option<Cow<'a, str>> {
+    let Some(needed) = remark.strip_prefix(SETTINGS_NEEDED) else { return Some(remark.into()) };
+    let lacking: Vec<&str> = needed.split(", ").filter(|name| !given.contains(name)).collect();
+    let names = lacking.join(", ");
+    (!lacking.is_empty()).then(|| {
+        format!("the recording was made with settings that this replay lacks: {names} (give flags or --config)")
+            .into()
+    })
 }
 
 /// Writes the differences between the output and the recording. Returns true if there are none.

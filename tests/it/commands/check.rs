@@ -260,6 +260,12 @@ fn oversights_are_warned_of() {
             "8:12: dialect.progress: a notification has its values in `params`, where this pointer does not look; did you mean \"/params/pct\"?",
         ],
     );
+    check(
+        &dialect("/params/pct", names).replace("progress =", "request_id ="),
+        &[
+            "6:8: dialect.name: this dialect has neither `progress` nor `message`, so a client gets no value and no text from it; add a pointer, such as progress = \"/params/percent\"",
+        ],
+    );
 }
 
 #[test]

@@ -120,10 +120,13 @@ fn settings_that_are_not_in_the_file_are_given_again() {
     let options = ["--ask-token-in-arguments"];
     let server = ["--lines", "50"];
     let (_folder, file) = recorded(&options, "mcp_devtools", &server, "project_actions");
-    is_equal(&options, &file);
+    let lacks =
+        "the recording was made with settings that this replay lacks: ask (give flags or --config)";
+    let shown = is_equal(&options, &file);
+    assert!(!shown.contains(lacks), "{shown}");
     let (shown, code, _) = replay(&[], &file);
     assert_eq!(code, Some(1), "{shown}");
-    assert!(shown.contains("a replay needs flags or --config for: ask"), "{shown}");
+    assert!(shown.contains(lacks), "{shown}");
 }
 
 #[test]
@@ -244,8 +247,7 @@ fn a_replay_plays_again_after_each_save_and_names_pointers_that_find_nothing() {
     save_dialect(&routes, "/params/nothing");
     let routes_text = routes.to_str().unwrap();
     let (shown, _, error) = replay(&["--config", routes_text], &file);
-    let expected =
-        "the dialect \"own\": `progress` (/params/nothing) found nothing in the only message";
+    let expected = "the dialect \"own\": `progress` (/params/nothing) found nothing in the only message; did you mean \"/params/at\", which finds 3?";
     assert!(shown.contains(expected), "{shown}{error}");
     let mut child = milepost()
         .args(["replay", "--watch", "--config", routes_text])

@@ -207,7 +207,7 @@ fn plain_text(name: &str) -> String {
 pub enum Situation {
     /// A `tools/call` without a progress token: no progress may be sent.
     NoToken,
-    /// A call that its client cancelled although it received progress.
+    /// A call that its client gave up, with or without a cancellation, although it received progress.
     GivenUp,
 }
 
@@ -246,7 +246,7 @@ impl fmt::Display for Advice {
                      tool call"
                 }
                 Situation::GivenUp => {
-                    "this client has cancelled a call although it received progress; look in the \
+                    "this client has given up a call although it received progress; look in the \
                      client for its time limit of a tool call"
                 }
             });
@@ -264,7 +264,7 @@ impl fmt::Display for Advice {
                 write!(f, "{client} has sent no progress token with this call")?;
             }
             (Situation::GivenUp, _) => {
-                write!(f, "{client} has cancelled a call although it received progress: ")?;
+                write!(f, "{client} has given up a call although it received progress: ")?;
                 match row.resets {
                     Support::Yes => f.write_str("progress resets its timer"),
                     Support::No => {

@@ -232,8 +232,9 @@ pub const CLIENTS: &[Row] = &[
         limits: "none; in OpenAI Agents 5 s for a call",
         orderly: true,
         fails_on_words: false,
-        set: "Give `call_tool` a `progress_callback` (LangChain: `Callbacks(on_progress=...)`), and \
-              raise `read_timeout_seconds` (OpenAI Agents: `client_session_timeout_seconds`).",
+        set: "Raise `read_timeout_seconds` (OpenAI Agents: `client_session_timeout_seconds`); for \
+              progress, give `call_tool` a `progress_callback` (LangChain: \
+              `Callbacks(on_progress=...)`).",
         as_of: "October 2026",
     },
     Row {
