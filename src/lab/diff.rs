@@ -118,7 +118,7 @@ fn pairs<'a>(
     }
     let pair = |call| (call, left.get_mut(&key(call)).and_then(VecDeque::pop_front));
     let pairs = a.calls.iter().map(pair).collect();
-    let mut rest: Vec<&RecordedCall> = left.into_iter().map(|(_, value)| value).flatten().collect();
+    let mut rest: Vec<&RecordedCall> = left.into_iter().flat_map(|(_, value)| value).collect();
     order::sort_by_key(&mut rest, |call| call.line);
     (pairs, rest)
 }

@@ -43,8 +43,7 @@ impl Post {
         deadline: Option<Instant>,
         permit: StreamPermit,
     ) -> Response<Body> {
-        let mut held: SmallVec<[Bytes; 1]> = SmallVec::new();
-        let mut bytes = 0;
+        let (mut held, mut bytes) = (SmallVec::<[Bytes; 1]>::new(), 0);
         let long = |size: usize| size > JSON_HELD_MAX;
         let announced = body.size().lower();
         if usize::try_from(announced).is_ok_and(|size| !long(size)) {
@@ -105,10 +104,8 @@ impl Post {
                         if let Some(due) = exchange.answer_due() {
                             sleep_until(due).await;
                         }
-                        let source = match rewritten {
-                            Some(_) => BodyOrigin::Milepost,
-                            None => BodyOrigin::Server,
-                        };
+                        let source =
+                            rewritten.as_ref().map_or(BodyOrigin::Server, |_| BodyOrigin::Milepost);
                         let body = Body::from(rewritten.unwrap_or(whole));
                         return self.direct.state.forwarder.response(parts, source, body);
                     }

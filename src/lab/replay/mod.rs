@@ -120,7 +120,7 @@ fn compare(
     (policy, source): (Policy, PolicySource),
     path: &Path,
 ) -> Result<Played, (usize, String)> {
-    let conversation = play(recorded, policy, eager)?;
+    let conversation = play(recorded, policy, source)?;
     let ReplayedConversation { tracks, steps, .. } = &conversation;
     let mut text = String::new();
     for step in steps {
@@ -149,7 +149,7 @@ fn tabulate(
             table::write(&as_recorded.tracks, &as_recorded.steps, colors).1
         }
     };
-    let conversation = play(recorded, policy, eager)?;
+    let conversation = play(recorded, policy, source)?;
     let (mut text, reports) = table::write(&conversation.tracks, &conversation.steps, colors);
     remarks(&mut text, recorded, &conversation);
     put(&mut text, [colors.heading(&reports.text(Some(before)))]);

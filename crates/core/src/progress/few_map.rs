@@ -16,6 +16,8 @@ pub(crate) enum FewMap<K, V> {
     Many(BTreeMap<K, V>),
 }
 
+type FewParts<'a, K, V> = (Option<&'a (K, V)>, Option<&'a BTreeMap<K, V>>);
+
 impl<K, V> Default for FewMap<K, V> {
     fn default() -> Self {
         Self::Few(None)
@@ -100,8 +102,8 @@ impl<K: Ord, V> FewMap<K, V> {
         self.iter().next()
     }
 
-    /// The only entry, and the map of several.
-    fn parts(&self) -> (Option<&(K, V)>, Option<&BTreeMap<K, V>>) {
+    /// Returns the only entry, and the map of several.
+    fn parts(&self) -> FewParts<'_, K, V> {
         match self {
             Self::Few(few) => (few.as_ref(), None),
             Self::Many(many) => (None, Some(many)),

@@ -438,6 +438,6 @@ mod tests {
         }
         let places: std::collections::BTreeSet<usize> =
             samples.iter().map(|(input, _)| place(input)).collect();
-        assert_eq!(places, (0..=46).collect());
+        assert_eq!(places, (0..=47).collect());
     }
 }

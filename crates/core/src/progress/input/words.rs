@@ -92,8 +92,7 @@ impl Input {
             Self::SetClientSlow(slow) => f.write_str(if *slow { "slow" } else { "quick" }),
             Self::CloseClients => f.write_str("left"),
             Self::CloseServer(why) => write!(f, "gone {why}"),
-            Self::FailCalls(Some(status), why) => write!(f, "fails {status} {why}"),
-            Self::FailCalls(None, why) => write!(f, "fails - {why}"),
+            Self::FailCalls(status, why) => write_failed(f, *status, why),
             Self::StopCalls(why) => write!(f, "stops {why}"),
             Self::StopHeartbeats => f.write_str("ending"),
             Self::Flush => f.write_str("flush"),
@@ -216,6 +215,11 @@ impl Input {
         Ok(Self::EnableTasks(key, millis.parse().map_err(|_| "a time is expected")?))
     }
 
+    fn read_failed(rest: &str) -> Self {
+        let (status, why) = first_word(rest);
+        Self::FailCalls(status.parse().ok(), why.into())
+    }
+
     fn read_words(words: &str) -> Result<Self, String> {
         let (command, rest) = first_word(words);
         Ok(match command {
@@ -245,10 +249,7 @@ impl Input {
             "quick" => Self::SetClientSlow(false),
             "left" => Self::CloseClients,
             "gone" => Self::CloseServer(rest.into()),
-            "fails" => {
-                let (status, why) = first_word(rest);
-                Self::FailCalls(status.parse().ok(), why.into())
-            }
+            "fails" => Self::read_failed(rest),
             "stops" => Self::StopCalls(rest.into()),
             "ending" => Self::StopHeartbeats,
             "flush" => Self::Flush,
@@ -409,6 +410,14 @@ const fn replayed(of: StreamKind) -> &'static str {
     match of {
         StreamKind::Shared => "",
         StreamKind::Exchange => " exchange",
+    }
+}
+
+/// Writes the end of all calls with an error: the HTTP status of the server, or `-`, and why.
+fn write_failed(f: &mut dyn fmt::Write, status: Option<u16>, why: &str) -> fmt::Result {
+    match status {
+        Some(status) => write!(f, "fails {status} {why}"),
+        None => write!(f, "fails - {why}"),
     }
 }
 
