@@ -18,7 +18,7 @@ pub struct Changes {
     pub unchanged: usize,
 }
 
-/// Returns the paths for a log line, the first [`NAMED_MAX`] of them; `None` if there are none.
+/// Returns the paths for a log line, the first ten of them; `None` if there are none.
 pub fn listed(paths: &[String]) -> Option<String> {
     let shown = paths.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
     match paths.len().checked_sub(NAMED_MAX) {
