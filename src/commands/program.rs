@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
@@ -23,7 +23,7 @@ use crate::commands::{
     adopt, cancel, check, completions, help, ls, man, presets, sites, stats, tap, top, wrap,
 };
 use crate::config::routes;
-use crate::config::routes::{Routes, RoutesError, WrappedServer};
+use crate::config::routes::{Routes, RoutesError};
 use crate::gateway::listen;
 use crate::lab::check_progress::{self, CheckProgressOptions, scenarios};
 use crate::lab::doctor::playground;
@@ -42,8 +42,7 @@ use crate::observe::otlp::DownstreamTransport;
 use crate::observe::pointer_watch::PointerWatch;
 use crate::observe::record::Recording;
 use crate::platform::signals::Signals;
-use crate::progress::Policy;
-use crate::transport::child::{self, KeptStarts, Program, start_folder};
+use crate::transport::child;
 use crate::transport::http::collector::CollectorClient;
 
 /// Runs the whole program, and returns the exit code for the shell.
@@ -296,7 +295,13 @@ async fn wrap_one(args: &WrapArgs) -> ExitCode {
     let observers = observers.filter_map(|it| it.begin(id, "", Scope::Whole, &policy));
     let observers = observers.chain(view).collect();
     let emitter = EventEmitter::new(id, Instant::now(), observers);
-    let work = run_server(wrapped.server, (wrapped.name, wrapped.state_dir), policy, emitter);
+    let place = (wrapped.name, wrapped.state_dir);
+    let work = async move {
+        match wrap::run_server(wrapped.server, place, policy, emitter).await {
+            Ok(code) => ExitCode::from(code),
+            Err(error) => report(&error, error.exit_code()),
+        }
+    };
     let code = match views {
         Some(views) => views.beside(work).await,
         None => work.await,
@@ -307,38 +312,6 @@ async fn wrap_one(args: &WrapArgs) -> ExitCode {
         ending.wait();
     }
     code
-}
-
-/// Connects the client on standard streams with the server, until one of them ends. Returns the exit code.
-async fn run_server(
-    server: WrappedServer,
-    (name, state_dir): (String, Option<PathBuf>),
-    policy: Arc<Policy>,
-    emitter: Option<EventEmitter>,
-) -> ExitCode {
-    match server {
-        WrappedServer::Command(stdio) => {
-            let (command, env, cwd) = (stdio.command, stdio.env, stdio.cwd);
-            let starts = state_dir.as_deref().filter(|_| policy.cached_start);
-            // The process that runs `wrap` is the only client.
-            let starts = starts.map(|state| KeptStarts {
-                folder: start_folder(state),
-                scope: vec!["wrap".to_owned(), name],
-                principal: Some("wrap".to_owned()),
-            });
-            let program = Program { command, env, cwd, starts, ..Program::default() };
-            match wrap::run(policy, program, emitter).await {
-                Ok(code) => ExitCode::from(code),
-                Err(error) => report(&error, 127),
-            }
-        }
-        WrappedServer::Http { route, bearer_file } => {
-            match wrap::run_remote(policy, &route, bearer_file, emitter).await {
-                Ok(code) => ExitCode::from(code),
-                Err(error) => report(&error, 2),
-            }
-        }
-    }
 }
 
 /// Makes the views of a `wrap` process, as far as the arguments want them.

@@ -8,7 +8,7 @@ use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use crate::config::routes::{BearerFile, Route};
+use crate::config::routes::{BearerFile, Route, WrappedServer};
 use crate::observe::events::EventEmitter;
 use crate::observe::log::Connection;
 use crate::platform::signals::Signals;
@@ -18,7 +18,7 @@ use crate::protocol::lines::{INSPECT_MAX, LineFrame, Lines};
 use crate::relay::child_session::{ChildSession, OPEN_CALLS_GRACE};
 use crate::relay::http_upstream::{HttpUpstreamLeg, UpstreamTarget};
 use crate::relay::{DiagnosticsSink, ModernFace, Pipe, Relay, ServerSide, remote_session};
-use crate::transport::child::{self, Program};
+use crate::transport::child::{self, KeptStarts, Program, start_folder};
 use crate::transport::http::via::Via;
 use crate::transport::mcp_http::target::TargetError;
 use crate::transport::stdio;
@@ -26,8 +26,58 @@ use crate::transport::stdio;
 /// Deadline for a client's first request. `wrap` waits for that request to answer that the server does not start.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
+/// The server of `wrap` cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum WrappedServerError {
+    /// The command cannot be started.
+    #[error(transparent)]
+    Command(#[from] child::SpawnError),
+    /// The server at a URL cannot be used.
+    #[error(transparent)]
+    Remote(#[from] RemoteError),
+}
+
+impl WrappedServerError {
+    /// Returns the exit code of the process: 127 for a command that cannot be started, as shells have it, otherwise 2.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Command(_) => 127,
+            Self::Remote(_) => 2,
+        }
+    }
+}
+
+/// Connects the client on standard streams with the server, until one of them ends. Returns the exit code.
+///
+/// # Errors
+/// If the server cannot be started or used.
+pub async fn run_server(
+    server: WrappedServer,
+    (name, state_dir): (String, Option<PathBuf>),
+    policy: Arc<Policy>,
+    emitter: Option<EventEmitter>,
+) -> Result<u8, WrappedServerError> {
+    match server {
+        WrappedServer::Command(stdio) => {
+            let (command, env, cwd) = (stdio.command, stdio.env, stdio.cwd);
+            let starts = state_dir.as_deref().filter(|_| policy.cached_start);
+            // The process that runs `wrap` is the only client.
+            let starts = starts.map(|state| KeptStarts {
+                folder: start_folder(state),
+                scope: vec!["wrap".to_owned(), name],
+                principal: Some("wrap".to_owned()),
+            });
+            let program = Program { command, env, cwd, starts, ..Program::default() };
+            Ok(run(policy, program, emitter).await?)
+        }
+        WrappedServer::Http { route, bearer_file } => {
+            Ok(run_remote(policy, &route, bearer_file, emitter).await?)
+        }
+    }
+}
+
 /// Runs a server behind the filter until it ends. Returns its exit code.
-pub async fn run(
+async fn run(
     policy: Arc<Policy>,
     program: Program,
     emitter: Option<EventEmitter>,
@@ -73,7 +123,7 @@ pub enum RemoteError {
 ///
 /// # Errors
 /// If the route cannot be used.
-pub async fn run_remote(
+async fn run_remote(
     policy: Arc<Policy>,
     route: &Route,
     bearer_file: Option<PathBuf>,

@@ -46,8 +46,13 @@ pub(crate) fn parse(text: &str) -> Result<Routes, RoutesError> {
 
 pub(crate) fn environment() -> Environment {
     let fleet_key = "0123456789abcdef".repeat(4);
-    let variables =
-        [("TOKEN", "s3cret"), ("KUZU_DB", "/var/kuzu"), ("EMPTY", ""), ("POD_IP", "10.0.0.1")];
+    let variables = [
+        ("TOKEN", "s3cret"),
+        ("REPORTS_TOKEN", "s3cret too"),
+        ("KUZU_DB", "/var/kuzu"),
+        ("EMPTY", ""),
+        ("POD_IP", "10.0.0.1"),
+    ];
     variables.into_iter().chain([("FLEET_KEY", &*fleet_key)]).collect()
 }
 

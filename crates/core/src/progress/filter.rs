@@ -185,34 +185,7 @@ impl Filter {
     /// Handles the end of the server connection. Each open call gets an error with the reason `why`, and with the HTTP
     /// `status` if the server answered with a status. No message waits for a guard any more.
     pub fn server_gone(&mut self, now: Instant, why: &str, status: Option<u16>) {
-        self.fail_calls(now, why, status, Outcome::ServerGone);
-    }
-
-    /// Ends the open calls with an error, because the proxy stops before the server has answered.
-    pub fn stop_calls(&mut self, now: Instant, why: &str) {
-        self.fail_calls(now, why, None, Outcome::ProxyStopped);
-    }
-
-    fn fail_calls(&mut self, now: Instant, why: &str, status: Option<u16>, outcome: Outcome) {
-        // First, because no heartbeat may claim that a dead server still works.
-        self.intake.gate.alive = false;
-        // Done before the errors are queued, because an error must not be written between the pieces of a message.
-        self.intake.break_off_large(now, why, status);
-        let Intake { gate, detached, .. } = &mut self.intake;
-        detached.server_gone(gate, now, why);
-        let open: Vec<CallId> = gate.calls.open.iter().map(|(id, _)| id).collect();
-        if gate.client_left {
-            leave_open_calls(&mut self.intake, now);
-        }
-        let gate = &mut self.intake.gate;
-        for id in open {
-            if gate.calls.open.get(id).is_some_and(|call| call.task.is_none()) {
-                gate.answer_with_error(now, id, why, status, outcome);
-            } else {
-                gate.end_call(now, id, Tombstone::Answered, outcome);
-            }
-        }
-        gate.calls.streams.flush();
+        fail_calls(&mut self.intake, now, (why, status), Outcome::ServerGone);
     }
 
     /// Notes that the clients send nothing more and are about to disconnect. They still get the server's messages, but
@@ -274,6 +247,34 @@ impl Filter {
         let large = self.intake.salvage_large(&mut streams);
         Salvaged { streams, large, at_work: self.intake.at_work.take() }
     }
+}
+
+/// Ends the open calls with an error that has the reason `why`, and the HTTP `status` of the server if there is one.
+pub(super) fn fail_calls(
+    intake: &mut Intake,
+    now: Instant,
+    (why, status): (&str, Option<u16>),
+    outcome: Outcome,
+) {
+    // First, because no heartbeat may claim that a dead server still works.
+    intake.gate.alive = false;
+    // Done before the errors are queued, because an error must not be written between the pieces of a message.
+    intake.break_off_large(now, why, status);
+    let Intake { gate, detached, .. } = intake;
+    detached.server_gone(gate, now, why);
+    let open: Vec<CallId> = gate.calls.open.iter().map(|(id, _)| id).collect();
+    if gate.client_left {
+        leave_open_calls(intake, now);
+    }
+    let gate = &mut intake.gate;
+    for id in open {
+        if gate.calls.open.get(id).is_some_and(|call| call.task.is_none()) {
+            gate.answer_with_error(now, id, why, status, outcome);
+        } else {
+            gate.end_call(now, id, Tombstone::Answered, outcome);
+        }
+    }
+    gate.calls.streams.flush();
 }
 
 /// Ends the open calls of a client that has disconnected. Tasks continue, because their requests are already

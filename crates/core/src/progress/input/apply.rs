@@ -5,7 +5,8 @@ use std::time::Instant;
 use crate::progress::detached::cancel::cancel_by_operator;
 use crate::progress::detached::clock::expire;
 use crate::progress::dialect::TextSource;
-use crate::progress::filter::Filter;
+use crate::progress::event::summary::Outcome;
+use crate::progress::filter::{Filter, fail_calls};
 use crate::progress::gate::server_tasks::end_tasks;
 use crate::progress::input::{FilterScope, Input, InputResult, ONLY};
 use crate::progress::intake::state::Intake;
@@ -111,7 +112,9 @@ impl Filter {
             Input::CloseClients => self.close_clients(now),
             Input::CloseServer(why) => self.server_gone(now, why, None),
             Input::FailCalls(status, why) => self.server_gone(now, why, *status),
-            Input::StopCalls(why) => self.stop_calls(now, why),
+            Input::StopCalls(why) => {
+                fail_calls(&mut self.intake, now, (why, None), Outcome::ProxyStopped);
+            }
             Input::StopHeartbeats => gate.stop_heartbeats(),
             Input::Flush => gate.calls.streams.flush(),
             // These inputs are recorded so that a replay takes the same path. They do not change the filter.
