@@ -291,8 +291,6 @@ pub(crate) struct Call {
     pub(crate) joined: Option<Instant>,
     /// The number of calls that have asked for this work so far, including this call.
     pub(crate) attempts: u32,
-    /// The age at which the client gives calls up, if Milepost has learned it (`late`).
-    pub(crate) client_limit: Option<Duration>,
 }
 
 impl Call {

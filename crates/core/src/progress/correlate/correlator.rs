@@ -164,7 +164,6 @@ impl Correlator {
             signature: draft.signature,
             joined: None,
             attempts: 1,
-            client_limit: None,
         })?;
         if let Some(copy) = copy {
             // The server may name the call in its reports by the copy, which has another type than the token.

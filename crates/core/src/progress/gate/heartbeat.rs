@@ -84,7 +84,7 @@ pub(super) fn next_heartbeat(gate: &Gate, call: &Call) -> Option<Instant> {
         && call.task.is_none()
         && call.is_tool_call()
         && call.meter.can_rise();
-    let heartbeat = &settings.heartbeat.within(call.client_limit);
+    let heartbeat = &settings.heartbeat;
     wanted
         .then(|| next_by_settings(heartbeat, call.opened, call.sent.at, call.reports.began))
         .flatten()

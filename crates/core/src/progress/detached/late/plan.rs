@@ -1,4 +1,4 @@
-//! Whether and when the work of a call continues without its client, and what is done before the client gives up.
+//! Whether and when the work of a call continues without its client.
 
 use std::time::Instant;
 
@@ -27,30 +27,8 @@ impl LateCalls {
         may.then_some(late)
     }
 
-    /// Plans the heartbeats and the early answer of a call that has just opened, by what is known of its client.
-    pub(crate) fn plan(&mut self, gate: &mut Gate, now: Instant, id: CallId) {
-        self.plan_heartbeats(gate, id);
-        self.plan_tell(gate, now, id);
-    }
-
-    /// Lets the heartbeats of a call come within the learned limit of its client. A client whose limit begins again
-    /// with each notification then waits on.
-    fn plan_heartbeats(&self, gate: &mut Gate, id: CallId) {
-        let Some(call) = gate.calls.open.get(id) else { return };
-        if self.late_of(gate, call.settings(), call.tool.as_deref()).is_none() {
-            return;
-        }
-        let Some(limit) = self.habits(gate, &HabitKey::of(gate, call)).gives_up_after() else {
-            return;
-        };
-        if let Some(call) = gate.calls.open.get_mut(id) {
-            call.client_limit = Some(limit);
-        }
-        gate.schedule(id);
-    }
-
-    /// Plans the early answer with a text.
-    fn plan_tell(&mut self, gate: &Gate, now: Instant, id: CallId) {
+    /// Plans the early answer with a text for a call that has just opened.
+    pub(crate) fn plan(&mut self, gate: &Gate, now: Instant, id: CallId) {
         let Some(call) = gate.calls.open.get(id) else { return };
         let Some(late) = self.late_of(gate, call.settings(), call.tool.as_deref()) else { return };
         if late.tell && call.signature.is_some() && !call.shadow {
